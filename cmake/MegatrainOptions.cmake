@@ -1,0 +1,30 @@
+# Build options and the flags that every target shares.
+
+set(MEGATRAIN_CUDA "AUTO" CACHE STRING "Build the CUDA device: AUTO (when nvcc is found), ON or OFF")
+set_property(CACHE MEGATRAIN_CUDA PROPERTY STRINGS AUTO ON OFF)
+set(MEGATRAIN_SANITIZE "" CACHE STRING "Sanitizers, as -fsanitize= takes them: address,undefined or thread")
+option(MEGATRAIN_BUILD_TESTS "Build the tests" ON)
+option(MEGATRAIN_WERROR "Treat warnings as errors" OFF)
+
+if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
+  set(CMAKE_BUILD_TYPE Release CACHE STRING "Build type" FORCE)
+endif()
+
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+set(CMAKE_RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/bin")
+
+# Flags of our own C++ targets. Contraction is off everywhere: a fused multiply-add is written
+# where it is meant, so that bits do not depend on the compiler's mood.
+add_library(megatrain_flags INTERFACE)
+target_compile_options(megatrain_flags INTERFACE
+  $<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wpedantic;-Wshadow;-Wconversion;-Wno-sign-conversion;-ffp-contract=off>
+  $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<BOOL:${MEGATRAIN_WERROR}>>:-Werror>)
+if(MEGATRAIN_SANITIZE)
+  target_compile_options(megatrain_flags INTERFACE
+    $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${MEGATRAIN_SANITIZE};-fno-omit-frame-pointer;-fno-sanitize-recover=all>)
+  target_link_options(megatrain_flags INTERFACE -fsanitize=${MEGATRAIN_SANITIZE})
+endif()

@@ -1,0 +1,36 @@
+#pragma once
+/// @file
+/// The CPU as a compute device. Streams are threads with queues; work of different streams truly
+/// runs at the same time, and only events order it.
+///
+/// Under the thread sanitizer the queues themselves create no order between streams: a hand-over
+/// orders the caller before the work and nothing else, so that a schedule's missing wait shows as
+/// the race that it is. Library code is invisible to the sanitizer; op functions announce the
+/// ranges that they read and write.
+
+#include <functional>
+
+#include "core/base/thread_pool.h"
+#include "core/device/device.h"
+
+namespace megatrain {
+
+class CpuStream : public Stream {
+ public:
+  /// Appends work; it runs on the stream's thread, in order. An exception of the work fails the
+  /// stream: later work is dropped, and the next synchronize (of the stream, or of an event
+  /// recorded on it) rethrows it.
+  virtual void enqueue(std::function<void()> work) = 0;
+  /// Threads for the loops of this stream's work. One loop at a time: each stream has its own
+  /// right to the pool only while it is the compute stream, so copies never use it.
+  [[nodiscard]] virtual ThreadPool& pool() = 0;
+};
+
+/// Tells the thread sanitizer that the running work reads or writes a range; no-ops otherwise.
+void announce_read(const void* data, Index bytes);
+void announce_write(void* data, Index bytes);
+/// The same for `rows` rows of `row_bytes` bytes, `pitch_bytes` apart.
+void announce_read(const void* data, Index rows, Index row_bytes, Index pitch_bytes);
+void announce_write(void* data, Index rows, Index row_bytes, Index pitch_bytes);
+
+}  // namespace megatrain

@@ -1,0 +1,73 @@
+#pragma once
+/// @file
+/// The owner of every persistent state of a model: weights, gradients, optimizer states, one slab
+/// of each a unit, in exact-size arenas of host memory that devices can copy from and to.
+
+#include <functional>
+#include <memory>
+#include <span>
+
+#include "core/base/thread_pool.h"
+#include "core/device/device.h"
+#include "core/model/model.h"
+
+namespace megatrain {
+
+/// How the master weights are kept.
+enum class MasterFormat : std::uint8_t {
+  /// fp32, kept as the bf16 value nearest to it (ties away from zero), which is what streams, and
+  /// the int16 difference of the bit patterns. Exact for every finite fp32 whose bf16 is finite.
+  split,
+  fp32,  ///< plain fp32; fp32 is what streams (--compute fp32)
+};
+
+struct StoreOptions {
+  MasterFormat master = MasterFormat::split;
+  Index gradient_bytes = 2;  ///< per element: 2 (bf16 wire) or 4 (fp32 wire, or several waves)
+  /// Called with bytes touched so far and in all while the arenas are made.
+  std::function<void(Index, Index)> progress;
+};
+
+/// Bytes that a store of `model` maps, by name; what the planner prints and the store allocates.
+struct StoreBytes {
+  Index weights = 0, remainder = 0, gradient = 0, exp_avg = 0, exp_avg_sq = 0;
+  [[nodiscard]] Index total() const {
+    return weights + remainder + gradient + exp_avg + exp_avg_sq;
+  }
+};
+StoreBytes store_bytes(const Model& model, MasterFormat master, Index gradient_bytes);
+
+class HostStore {
+ public:
+  /// Maps, touches in parallel and registers the arenas; everything is zero.
+  /// @throws UserError when the machine has not the memory
+  HostStore(const Model& model, const StoreOptions& options, Device& device, ThreadPool& pool);
+  ~HostStore();
+  HostStore(const HostStore&) = delete;
+  HostStore& operator=(const HostStore&) = delete;
+
+  [[nodiscard]] const Model& model() const;
+  [[nodiscard]] MasterFormat master_format() const;
+  [[nodiscard]] StoreBytes bytes() const;
+
+  // Slabs of a unit; element offsets are ParamDesc::offset in each of them.
+  [[nodiscard]] std::byte* weights(Index unit) const;       ///< bf16 (split) or fp32
+  [[nodiscard]] std::int16_t* remainder(Index unit) const;  ///< split only, else nullptr
+  [[nodiscard]] std::byte* gradient(Index unit) const;      ///< gradient_bytes an element
+  [[nodiscard]] float* exp_avg(Index unit) const;
+  [[nodiscard]] float* exp_avg_sq(Index unit) const;
+
+  /// Reads or writes the fp32 master of elements [first, first + values.size()) of a parameter.
+  /// @throws UserError when a value has no finite bf16 (split)
+  void read_master(Index unit, const ParamDesc& param, Index first, std::span<float> values) const;
+  void write_master(Index unit, const ParamDesc& param, Index first, std::span<const float> values);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+/// Fills every master with its initial value (core/model/model.h).
+void initialize(HostStore& store, std::uint64_t seed, ThreadPool& pool);
+
+}  // namespace megatrain
