@@ -1,0 +1,44 @@
+#include "core/base/error.h"
+#include "core/ops/cpu/kernels.h"
+
+namespace megatrain::ops::cpu {
+
+namespace {
+
+std::string attention_refusal(OpState& /*state*/, const AttentionShape& /*shape*/,
+                              AttentionBackend backend) {
+  if (backend == AttentionBackend::own) return {};
+  return "cuDNN attention needs a CUDA device; the CPU device has its own kernel only";
+}
+
+}  // namespace
+
+CpuStream& cpu_stream(Stream& stream) {
+  auto* own = dynamic_cast<CpuStream*>(&stream);
+  if (own == nullptr) throw LogicError("a CPU op was issued on a stream of another device");
+  return *own;
+}
+
+Ops make_cpu_ops(DType compute) {
+  if (const std::string refusal = compute_refusal(compute); !refusal.empty())
+    throw UserError(refusal);
+  const OpTable table{gemm,
+                      bias_gradient,
+                      norm_forward,
+                      norm_backward,
+                      rope,
+                      attention_forward,
+                      attention_backward,
+                      swiglu_forward,
+                      swiglu_backward,
+                      gelu_forward,
+                      gelu_backward,
+                      embedding_forward,
+                      embedding_backward,
+                      position_backward,
+                      cross_entropy,
+                      reduce_gradient};
+  return {table, attention_refusal, std::make_unique<CpuOpState>()};
+}
+
+}  // namespace megatrain::ops::cpu
