@@ -16,7 +16,8 @@ namespace megatrain {
 /// How the master weights are kept.
 enum class MasterFormat : std::uint8_t {
   /// fp32, kept as the bf16 value nearest to it (ties away from zero), which is what streams, and
-  /// the int16 difference of the bit patterns. Exact for every finite fp32 whose bf16 is finite.
+  /// the int16 difference of the bit patterns (core/store/split_master.h). Exact for every finite
+  /// fp32 whose bf16 is finite.
   split,
   fp32,  ///< plain fp32; fp32 is what streams (--compute fp32)
 };
@@ -29,18 +30,21 @@ struct StoreOptions {
 };
 
 /// Bytes that a store of `model` maps, by name; what the planner prints and the store allocates.
+/// Slabs are padded to kSlabAlignment elements, so each is a whole number of 4 KiB pages.
 struct StoreBytes {
   Index weights = 0, remainder = 0, gradient = 0, exp_avg = 0, exp_avg_sq = 0;
   [[nodiscard]] Index total() const {
     return weights + remainder + gradient + exp_avg + exp_avg_sq;
   }
 };
+/// @throws UserError when the size overflows 63 bits
 StoreBytes store_bytes(const Model& model, MasterFormat master, Index gradient_bytes);
 
 class HostStore {
  public:
-  /// Maps, touches in parallel and registers the arenas; everything is zero.
-  /// @throws UserError when the machine has not the memory
+  /// Maps, touches in parallel and registers the arenas (core/store/host_arena.h); everything is
+  /// zero. Keeps a copy of `model`; `device` must outlive the store.
+  /// @throws UserError when the machine has not the memory, before anything is mapped
   HostStore(const Model& model, const StoreOptions& options, Device& device, ThreadPool& pool);
   ~HostStore();
   HostStore(const HostStore&) = delete;
@@ -49,6 +53,7 @@ class HostStore {
   [[nodiscard]] const Model& model() const;
   [[nodiscard]] MasterFormat master_format() const;
   [[nodiscard]] StoreBytes bytes() const;
+  [[nodiscard]] Index gradient_bytes() const;  ///< per element
 
   // Slabs of a unit; element offsets are ParamDesc::offset in each of them.
   [[nodiscard]] std::byte* weights(Index unit) const;       ///< bf16 (split) or fp32
@@ -58,7 +63,9 @@ class HostStore {
   [[nodiscard]] float* exp_avg_sq(Index unit) const;
 
   /// Reads or writes the fp32 master of elements [first, first + values.size()) of a parameter.
-  /// @throws UserError when a value has no finite bf16 (split)
+  /// Threads may work on different elements at once.
+  /// @throws UserError naming the first value that is not finite or whose bf16 is not; in both
+  ///         formats, and before anything is written
   void read_master(Index unit, const ParamDesc& param, Index first, std::span<float> values) const;
   void write_master(Index unit, const ParamDesc& param, Index first, std::span<const float> values);
 

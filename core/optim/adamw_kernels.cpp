@@ -1,0 +1,145 @@
+// Compiled once for each instruction set: foreach_target.h includes this file again and again.
+
+#include "core/optim/adamw_kernels.h"
+
+#include <iterator>
+
+#include "core/store/split_master.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "core/optim/adamw_kernels.cpp"
+// They have no fused multiply-add and would never be chosen; not compiling them saves time only.
+#undef HWY_DISABLED_TARGETS
+#define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SSE4)
+#include "hwy/foreach_target.h"
+#include "hwy/highway.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace megatrain {
+namespace HWY_NAMESPACE {
+
+// Same bits everywhere needs a true fused multiply-add, IEEE division and square root and
+// denormals: not emulated targets, not 32-bit ARM.
+#if HWY_NATIVE_FMA && !HWY_ARCH_ARM_V7
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+using Floats = hn::ScalableTag<float>;
+using Words = hn::RebindToUnsigned<Floats>;
+using Halves = hn::Rebind<std::uint16_t, Floats>;
+using SignedHalves = hn::Rebind<std::int16_t, Floats>;
+using Vector = hn::Vec<Floats>;
+
+HWY_INLINE hn::Vec<Words> load_high(const std::uint16_t* from) {
+  return hn::ShiftLeft<16>(hn::PromoteTo(Words(), hn::LoadU(Halves(), from)));
+}
+
+template <bool kBf16>
+HWY_INLINE Vector load_gradient(const std::byte* gradient, Index i) {
+  if constexpr (kBf16)
+    return hn::BitCast(Floats(), load_high(reinterpret_cast<const std::uint16_t*>(gradient) + i));
+  else
+    return hn::LoadU(Floats(), reinterpret_cast<const float*>(gradient) + i);
+}
+
+template <bool kSplit>
+HWY_INLINE Vector load_weights(const AdamWSlice& slice, Index i) {
+  if constexpr (kSplit) {
+    const hn::RebindToSigned<Floats> integers;
+    const auto high = load_high(reinterpret_cast<const std::uint16_t*>(slice.weights) + i);
+    const auto remainder = hn::PromoteTo(integers, hn::LoadU(SignedHalves(), slice.remainder + i));
+    return hn::BitCast(Floats(), hn::Add(high, hn::BitCast(Words(), remainder)));
+  } else {
+    return hn::LoadU(Floats(), reinterpret_cast<const float*>(slice.weights) + i);
+  }
+}
+
+template <bool kSplit>
+HWY_INLINE void store_weights(const AdamWSlice& slice, Index i, Vector weights) {
+  if constexpr (kSplit) {
+    const auto bits = hn::BitCast(Words(), weights);
+    const auto high = hn::ShiftRight<16>(hn::Add(bits, hn::Set(Words(), 0x8000U)));
+    hn::StoreU(hn::TruncateTo(Halves(), high), Halves(),
+               reinterpret_cast<std::uint16_t*>(slice.weights) + i);
+    hn::StoreU(hn::BitCast(SignedHalves(), hn::TruncateTo(Halves(), bits)), SignedHalves(),
+               slice.remainder + i);
+  } else {
+    hn::StoreU(weights, Floats(), reinterpret_cast<float*>(slice.weights) + i);
+  }
+}
+
+template <bool kSplit, bool kBf16Gradient>
+void update(const AdamWSlice& slice, const AdamWCoefficients& c) {
+  const Floats d;
+  const auto lanes = static_cast<Index>(hn::Lanes(d));
+  const Vector clip = hn::Set(d, c.clip);
+  const Vector decay = hn::Set(d, c.decay);
+  const Vector one_minus_beta1 = hn::Set(d, c.one_minus_beta1);
+  const Vector beta2 = hn::Set(d, c.beta2);
+  const Vector one_minus_beta2 = hn::Set(d, c.one_minus_beta2);
+  const Vector step_size = hn::Set(d, c.step_size);
+  const Vector inv_sqrt_bc2 = hn::Set(d, c.inv_sqrt_bc2);
+  const Vector eps = hn::Set(d, c.eps);
+  const Vector limit = hn::Set(d, kLargestMaster);
+
+  Index i = 0;
+  for (; i + lanes <= slice.count; i += lanes) {
+    const Vector g = hn::Mul(clip, load_gradient<kBf16Gradient>(slice.gradient, i));
+    Vector m = hn::LoadU(d, slice.exp_avg + i);
+    Vector v = hn::LoadU(d, slice.exp_avg_sq + i);
+    Vector p = hn::Mul(load_weights<kSplit>(slice, i), decay);
+
+    m = hn::MulAdd(one_minus_beta1, hn::Sub(g, m), m);
+    v = hn::MulAdd(one_minus_beta2, hn::Mul(g, g), hn::Mul(beta2, v));
+    const Vector denominator = hn::MulAdd(hn::Sqrt(v), inv_sqrt_bc2, eps);
+    p = hn::NegMulAdd(step_size, hn::Div(m, denominator), p);
+    p = hn::Clamp(p, hn::Neg(limit), limit);
+
+    hn::StoreU(m, d, slice.exp_avg + i);
+    hn::StoreU(v, d, slice.exp_avg_sq + i);
+    store_weights<kSplit>(slice, i, p);
+  }
+  adamw_update_portable(slice.part(i, slice.count - i), c);
+}
+
+void update_any(const AdamWSlice& slice, const AdamWCoefficients& c) {
+  const bool bf16_gradient = slice.gradient_type == DType::bf16;
+  if (slice.remainder)
+    bf16_gradient ? update<true, true>(slice, c) : update<true, false>(slice, c);
+  else
+    bf16_gradient ? update<false, true>(slice, c) : update<false, false>(slice, c);
+}
+
+AdamWFunction vector_kernel() { return &update_any; }
+
+#else
+
+AdamWFunction vector_kernel() { return nullptr; }
+
+#endif
+
+}  // namespace HWY_NAMESPACE
+}  // namespace megatrain
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace megatrain {
+
+HWY_EXPORT(vector_kernel);
+
+std::vector<AdamWKernel> adamw_kernels() {
+  const auto& table = HWY_DISPATCH_TABLE(vector_kernel);
+  std::vector<AdamWKernel> kernels;
+  for (const std::int64_t target : hwy::SupportedAndGeneratedTargets()) {
+    hwy::ChosenTarget chosen;
+    chosen.Update(target);
+    // Where the compiler flags leave a single target, the table is that one entry.
+    const AdamWFunction function = table[std::size(table) == 1 ? 0 : chosen.GetIndex()]();
+    if (function) kernels.push_back({hwy::TargetName(target), function});
+  }
+  kernels.push_back({"portable", &adamw_update_portable});
+  return kernels;
+}
+
+}  // namespace megatrain
+#endif

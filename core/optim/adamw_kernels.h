@@ -1,0 +1,24 @@
+#pragma once
+/// @file
+/// The implementations of adamw_update, one an instruction set; for adamw.cpp and its tests.
+
+#include <vector>
+
+#include "core/optim/adamw.h"
+
+namespace megatrain {
+
+using AdamWFunction = void (*)(const AdamWSlice&, const AdamWCoefficients&);
+
+struct AdamWKernel {
+  const char* name;
+  AdamWFunction function;
+};
+
+/// Scalar code for any machine; the reference for the bits of all the others.
+void adamw_update_portable(const AdamWSlice& slice, const AdamWCoefficients& coefficients);
+
+/// Every implementation that this machine runs, the best first, "portable" last.
+std::vector<AdamWKernel> adamw_kernels();
+
+}  // namespace megatrain

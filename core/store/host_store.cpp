@@ -1,0 +1,184 @@
+#include "core/store/host_store.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "core/store/host_arena.h"
+#include "core/store/host_memory.h"
+#include "core/store/split_master.h"
+
+namespace megatrain {
+
+namespace {
+
+constexpr Index kInitializePiece = Index{1} << 16;
+
+/// First element of each unit, and the end of the last one.
+std::vector<Index> unit_offsets(const Model& model) {
+  std::vector<Index> offsets = {0};
+  for (const Unit& unit : model.units())
+    offsets.push_back(checked_add(offsets.back(), unit.slab_elements));
+  return offsets;
+}
+
+Index weight_bytes(MasterFormat master) { return master == MasterFormat::split ? 2 : 4; }
+
+}  // namespace
+
+StoreBytes store_bytes(const Model& model, MasterFormat master, Index gradient_bytes) {
+  require(gradient_bytes == 2 || gradient_bytes == 4, "a gradient has 2 or 4 bytes an element");
+  const Index elements = unit_offsets(model).back();
+  (void)checked_mul(elements, 20);  // the most that an element takes: the sums below fit
+  StoreBytes bytes;
+  bytes.weights = elements * weight_bytes(master);
+  bytes.remainder = master == MasterFormat::split ? elements * Index{sizeof(std::int16_t)} : 0;
+  bytes.gradient = elements * gradient_bytes;
+  bytes.exp_avg = elements * Index{sizeof(float)};
+  bytes.exp_avg_sq = elements * Index{sizeof(float)};
+  return bytes;
+}
+
+struct HostStore::State {
+  Model model;
+  MasterFormat master;
+  Index gradient_bytes;
+  std::vector<Index> offsets;
+  StoreBytes bytes;
+  HostArena weights, remainder, gradient, exp_avg, exp_avg_sq;
+
+  /// Elements [first, first + count) of `param` in the slabs of `unit`, counted from their start.
+  Index locate(Index unit, const ParamDesc& param, Index first, std::size_t count) const {
+    require(unit >= 0 && unit < model.unit_count(), "a unit that the store has not");
+    const auto elements = static_cast<Index>(count);
+    if (first < 0 || elements > param.elements() - first ||
+        param.offset + param.elements() > model.unit(unit).slab_elements)
+      throw LogicError(fmt::format(
+          "internal error: elements [{}, {}) of '{}' are not in the store: it has {} of them",
+          first, first + elements, param.name, param.elements()));
+    return offsets[static_cast<std::size_t>(unit)] + param.offset + first;
+  }
+  std::byte* slab(const HostArena& arena, Index unit, Index element_bytes) const {
+    require(unit >= 0 && unit < model.unit_count(), "a unit that the store has not");
+    if (!arena.data()) return nullptr;
+    return arena.data() + offsets[static_cast<std::size_t>(unit)] * element_bytes;
+  }
+};
+
+HostStore::HostStore(const Model& model, const StoreOptions& options, Device& device,
+                     ThreadPool& pool)
+    : state_(
+          std::make_unique<State>(State{model,
+                                        options.master,
+                                        options.gradient_bytes,
+                                        unit_offsets(model),
+                                        store_bytes(model, options.master, options.gradient_bytes),
+                                        {},
+                                        {},
+                                        {},
+                                        {},
+                                        {}})) {
+  State& state = *state_;
+  const Index total = state.bytes.total();
+  require_host_memory("the training state", total);
+
+  Index touched = 0;
+  const auto make = [&](const char* name, Index bytes) {
+    const Index elements = state.offsets.back();
+    std::vector<Index> cuts;
+    for (const Index offset : state.offsets)
+      cuts.push_back(elements == 0 ? 0 : offset * (bytes / elements));
+    HostArenaOptions arena;
+    arena.cuts = cuts;
+    arena.touched = [&](Index count) {
+      touched += count;
+      if (options.progress) options.progress(touched, total);
+    };
+    return HostArena(name, bytes, device, pool, arena);
+  };
+  state.weights = make("weights", state.bytes.weights);
+  state.remainder = make("weight remainders", state.bytes.remainder);
+  state.gradient = make("gradients", state.bytes.gradient);
+  state.exp_avg = make("first moments", state.bytes.exp_avg);
+  state.exp_avg_sq = make("second moments", state.bytes.exp_avg_sq);
+}
+
+HostStore::~HostStore() = default;
+
+const Model& HostStore::model() const { return state_->model; }
+MasterFormat HostStore::master_format() const { return state_->master; }
+StoreBytes HostStore::bytes() const { return state_->bytes; }
+Index HostStore::gradient_bytes() const { return state_->gradient_bytes; }
+
+std::byte* HostStore::weights(Index unit) const {
+  return state_->slab(state_->weights, unit, weight_bytes(state_->master));
+}
+std::int16_t* HostStore::remainder(Index unit) const {
+  return reinterpret_cast<std::int16_t*>(
+      state_->slab(state_->remainder, unit, sizeof(std::int16_t)));
+}
+std::byte* HostStore::gradient(Index unit) const {
+  return state_->slab(state_->gradient, unit, state_->gradient_bytes);
+}
+float* HostStore::exp_avg(Index unit) const {
+  return reinterpret_cast<float*>(state_->slab(state_->exp_avg, unit, sizeof(float)));
+}
+float* HostStore::exp_avg_sq(Index unit) const {
+  return reinterpret_cast<float*>(state_->slab(state_->exp_avg_sq, unit, sizeof(float)));
+}
+
+void HostStore::read_master(Index unit, const ParamDesc& param, Index first,
+                            std::span<float> values) const {
+  const Index begin = state_->locate(unit, param, first, values.size());
+  if (values.empty()) return;
+  if (state_->master == MasterFormat::fp32) {
+    std::memcpy(values.data(), state_->weights.data() + begin * 4, values.size_bytes());
+    return;
+  }
+  const auto* high = reinterpret_cast<const bfloat16*>(state_->weights.data()) + begin;
+  const auto* remainder = reinterpret_cast<const std::int16_t*>(state_->remainder.data()) + begin;
+  for (float& value : values) value = join_master({*high++, *remainder++});
+}
+
+void HostStore::write_master(Index unit, const ParamDesc& param, Index first,
+                             std::span<const float> values) {
+  const Index begin = state_->locate(unit, param, first, values.size());
+  if (values.empty()) return;
+  const auto bad = std::find_if_not(values.begin(), values.end(), is_master);
+  if (bad != values.end())
+    throw UserError(fmt::format(
+        "element {} of '{}' is {}: weights must be finite and of magnitude {} at most, so that "
+        "they are finite in bf16 too",
+        first + (bad - values.begin()), param.name, *bad, kLargestMaster));
+  if (state_->master == MasterFormat::fp32) {
+    std::memcpy(state_->weights.data() + begin * 4, values.data(), values.size_bytes());
+    return;
+  }
+  auto* high = reinterpret_cast<bfloat16*>(state_->weights.data()) + begin;
+  auto* remainder = reinterpret_cast<std::int16_t*>(state_->remainder.data()) + begin;
+  for (const float value : values) {
+    const SplitMaster split = split_master(value);
+    *high++ = split.high;
+    *remainder++ = split.remainder;
+  }
+}
+
+void initialize(HostStore& store, std::uint64_t seed, ThreadPool& pool) {
+  const Model& model = store.model();
+  for (Index unit = 0; unit < model.unit_count(); ++unit) {
+    for (const ParamDesc& param : model.unit(unit).params) {
+      const Index elements = param.elements();
+      pool.for_each(ceil_div(elements, kInitializePiece), [&](Index piece) {
+        const Index first = piece * kInitializePiece;
+        std::vector<float> values(
+            static_cast<std::size_t>(std::min(kInitializePiece, elements - first)));
+        initial_values(param, seed, first, values);
+        store.write_master(unit, param, first, values);
+      });
+    }
+  }
+}
+
+}  // namespace megatrain
