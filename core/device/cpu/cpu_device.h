@@ -18,11 +18,12 @@ namespace megatrain {
 class CpuStream : public Stream {
  public:
   /// Appends work; it runs on the stream's thread, in order. An exception of the work fails the
-  /// stream: later work is dropped, and the next synchronize (of the stream, or of an event
-  /// recorded on it) rethrows it.
+  /// stream for good: later work is dropped, a stream that waits for a later event of this one
+  /// fails too, and every later synchronize (of the stream, or of an event recorded on it)
+  /// rethrows it. Events are still reached, so that nothing hangs.
   virtual void enqueue(std::function<void()> work) = 0;
-  /// Threads for the loops of this stream's work. One loop at a time: each stream has its own
-  /// right to the pool only while it is the compute stream, so copies never use it.
+  /// Threads for the loops of this stream's work, to be used from inside that work only. They
+  /// start at the first call and belong to this stream alone; copies never use them.
   [[nodiscard]] virtual ThreadPool& pool() = 0;
 };
 
