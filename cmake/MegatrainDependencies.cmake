@@ -1,23 +1,17 @@
-# Libraries that the distribution brings. Each is used by few files and linked privately.
+# What the build needs: the libraries of the core and io, those of the program, and CUDA if wanted.
 
-find_package(Threads REQUIRED)
-find_package(fmt REQUIRED)
-find_package(spdlog REQUIRED)
-find_package(nlohmann_json REQUIRED)
-find_package(CLI11 REQUIRED)
-
-# oneDNN's own package file asks for OpenCL headers that its CPU side does not need.
-find_path(DNNL_INCLUDE_DIR oneapi/dnnl/dnnl.hpp REQUIRED)
-find_library(DNNL_LIBRARY dnnl REQUIRED)
-add_library(megatrain_dnnl INTERFACE)
-target_include_directories(megatrain_dnnl SYSTEM INTERFACE "${DNNL_INCLUDE_DIR}")
-target_link_libraries(megatrain_dnnl INTERFACE "${DNNL_LIBRARY}")
-
-find_package(PkgConfig REQUIRED)
-pkg_check_modules(HWY REQUIRED IMPORTED_TARGET libhwy)
+include(MegatrainLibraries)
+find_package(spdlog 1.10 REQUIRED)
+find_package(CLI11 2.1 REQUIRED)
 
 set(MEGATRAIN_HAS_CUDA OFF)
 if(NOT MEGATRAIN_CUDA STREQUAL "OFF")
+  # Where CUDA's own installer puts it, but does not put it on the PATH.
+  find_program(MEGATRAIN_NVCC nvcc HINTS /usr/local/cuda/bin)
+  mark_as_advanced(MEGATRAIN_NVCC)
+  if(MEGATRAIN_NVCC AND NOT CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX})
+    set(CMAKE_CUDA_COMPILER "${MEGATRAIN_NVCC}" CACHE FILEPATH "CUDA compiler")
+  endif()
   include(CheckLanguage)
   check_language(CUDA)
   if(CMAKE_CUDA_COMPILER)
