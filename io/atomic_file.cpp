@@ -1,0 +1,146 @@
+#include "io/atomic_file.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <system_error>
+
+#include "io/text.h"
+
+namespace megatrain::io {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+fs::path parent_of(const fs::path& path) {
+  const fs::path parent = path.parent_path();
+  return parent.empty() ? fs::path(".") : parent;
+}
+
+fs::path temporary_of(const fs::path& path) { return fs::path(path.string() + ".tmp"); }
+
+/// FOLDER/ and FOLDER are the same; only the latter has a name to add ".tmp" to.
+fs::path without_trailing_slash(fs::path path) {
+  path = path.lexically_normal();
+  return path.has_filename() ? path : path.parent_path();
+}
+
+void remove_folder(const fs::path& folder) {
+  std::error_code error;
+  fs::remove_all(folder, error);
+  if (error) throw_system_error("remove", folder, error.value());
+}
+
+}  // namespace
+
+AtomicFile::AtomicFile(fs::path path) : path_(std::move(path)), temporary_(temporary_of(path_)) {
+  descriptor_ = FileDescriptor(
+      ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0666));
+  if (descriptor_.get() < 0) throw_system_error("create", temporary_, errno);
+}
+
+AtomicFile::~AtomicFile() {
+  if (!committed_) ::unlink(temporary_.c_str());
+}
+
+void AtomicFile::reserve(Index bytes) {
+  if (bytes <= 0) return;
+  while (::fallocate(descriptor_.get(), 0, 0, bytes) != 0) {
+    if (errno == EINTR) continue;
+    if (errno == EOPNOTSUPP || errno == ENOSYS) return;
+    throw_system_error(fmt::format("reserve {} for", format_bytes(bytes)), path_, errno);
+  }
+}
+
+void AtomicFile::write_at(Index offset, std::span<const std::byte> data) {
+  while (!data.empty()) {
+    const ssize_t count = ::pwrite(descriptor_.get(), data.data(), data.size(), offset);
+    if (count < 0) {
+      if (errno == EINTR) continue;
+      throw_system_error("write", path_, errno);
+    }
+    data = data.subspan(static_cast<std::size_t>(count));
+    offset += count;
+  }
+}
+
+void AtomicFile::append(std::span<const std::byte> data) {
+  write_at(end_, data);
+  end_ += static_cast<Index>(data.size());
+}
+
+void AtomicFile::commit() {
+  if (::fsync(descriptor_.get()) != 0) throw_system_error("sync", path_, errno);
+  if (!descriptor_.close()) throw_system_error("close", path_, errno);
+  if (::rename(temporary_.c_str(), path_.c_str()) != 0) throw_system_error("publish", path_, errno);
+  committed_ = true;
+  sync_folder(parent_of(path_));
+}
+
+void write_file(const fs::path& path, std::string_view content) {
+  AtomicFile file(path);
+  file.append(content);
+  file.commit();
+}
+
+AtomicFolder::AtomicFolder(fs::path folder, bool replace)
+    : folder_(without_trailing_slash(std::move(folder))),
+      temporary_(temporary_of(folder_)),
+      replace_(replace) {
+  std::error_code error;
+  const fs::file_status status = fs::symlink_status(folder_, error);
+  if (fs::exists(status)) {
+    if (!replace_)
+      throw UserError(
+          fmt::format("{} exists; remove it or name another folder", quote(folder_.string())));
+    if (!fs::is_directory(status))
+      throw UserError(fmt::format("{} is in the way: a folder is to be written there",
+                                  quote(folder_.string())));
+  }
+  remove_folder(temporary_);
+  fs::create_directories(temporary_, error);
+  if (error) throw_system_error("create", temporary_, error.value());
+}
+
+AtomicFolder::~AtomicFolder() {
+  std::error_code ignored;
+  if (!committed_) fs::remove_all(temporary_, ignored);
+}
+
+void AtomicFolder::commit() {
+  sync_folder(temporary_);
+  const bool exists = fs::exists(fs::symlink_status(folder_));
+  if (exists && !replace_)
+    throw UserError(fmt::format("{} has appeared meanwhile", quote(folder_.string())));
+  // Swapping two folders is one step for every reader; the old one then goes by its new name.
+  const bool swapped = exists && ::renameat2(AT_FDCWD, temporary_.c_str(), AT_FDCWD,
+                                             folder_.c_str(), RENAME_EXCHANGE) == 0;
+  if (!swapped) {
+    const fs::path old(folder_.string() + ".old");
+    if (exists) {
+      remove_folder(old);
+      if (::rename(folder_.c_str(), old.c_str()) != 0)
+        throw_system_error("move aside", folder_, errno);
+    }
+    if (::rename(temporary_.c_str(), folder_.c_str()) != 0)
+      throw_system_error("publish", folder_, errno);
+    committed_ = true;
+    if (exists) remove_folder(old);
+  }
+  committed_ = true;
+  sync_folder(parent_of(folder_));
+  if (swapped) remove_folder(temporary_);
+}
+
+void sync_folder(const fs::path& folder) {
+  const FileDescriptor descriptor(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (descriptor.get() < 0) throw_system_error("open", folder, errno);
+  // Some network file systems cannot sync folders and say EINVAL; their renames are synchronous.
+  if (::fsync(descriptor.get()) != 0 && errno != EINVAL) throw_system_error("sync", folder, errno);
+}
+
+}  // namespace megatrain::io

@@ -1,0 +1,69 @@
+#pragma once
+/// @file
+/// Files and folders that appear whole or not at all: written aside, synced, then renamed.
+
+#include <cstddef>
+#include <filesystem>
+#include <span>
+#include <string_view>
+
+#include "io/file.h"
+
+namespace megatrain::io {
+
+/// A file written as PATH.tmp and published as PATH by commit(); without commit() the destructor
+/// removes what was written. A PATH.tmp left by a killed process is overwritten. One writer a path.
+class AtomicFile {
+ public:
+  /// @throws UserError when it cannot be created
+  explicit AtomicFile(std::filesystem::path path);
+  ~AtomicFile();
+  AtomicFile(const AtomicFile&) = delete;
+  AtomicFile& operator=(const AtomicFile&) = delete;
+
+  /// Claims disk space for `bytes`, so that a full disk shows before the work. Does nothing where
+  /// the file system cannot.
+  void reserve(Index bytes);
+  /// Writes at a position; several threads may write different ranges.
+  void write_at(Index offset, std::span<const std::byte> data);
+  /// Writes after the last append.
+  void append(std::span<const std::byte> data);
+  void append(std::string_view text) { append(std::as_bytes(std::span(text))); }
+  /// Syncs, renames over PATH, and syncs the folder.
+  void commit();
+
+ private:
+  std::filesystem::path path_, temporary_;
+  FileDescriptor descriptor_;
+  Index end_ = 0;
+  bool committed_ = false;
+};
+
+/// AtomicFile in one call.
+void write_file(const std::filesystem::path& path, std::string_view content);
+
+/// A folder filled as FOLDER.tmp and published as FOLDER by commit(); without commit() the
+/// destructor removes it. A FOLDER.tmp left by a killed process is removed first.
+class AtomicFolder {
+ public:
+  /// Creates missing parents. @param replace  an existing FOLDER gives way at commit; else it is
+  /// refused now. @throws UserError
+  AtomicFolder(std::filesystem::path folder, bool replace);
+  ~AtomicFolder();
+  AtomicFolder(const AtomicFolder&) = delete;
+  AtomicFolder& operator=(const AtomicFolder&) = delete;
+
+  /// Where to write. Files in it must be synced by whoever writes them (AtomicFile does).
+  [[nodiscard]] const std::filesystem::path& path() const { return temporary_; }
+  void commit();
+
+ private:
+  std::filesystem::path folder_, temporary_;
+  bool replace_ = false;
+  bool committed_ = false;
+};
+
+/// Makes renames inside `folder` durable.
+void sync_folder(const std::filesystem::path& folder);
+
+}  // namespace megatrain::io

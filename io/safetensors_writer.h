@@ -1,0 +1,45 @@
+#pragma once
+/// @file
+/// Writes a safetensors file tensor by tensor, in any order and in pieces.
+
+#include <atomic>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "io/atomic_file.h"
+#include "io/file_type.h"
+
+namespace megatrain::io {
+
+struct TensorSpec {
+  std::string name;
+  FileType type = FileType::f32;
+  std::vector<Index> shape;
+};
+
+/// Data begins at a multiple of this many bytes: fit for direct I/O (legal: trailing spaces).
+inline constexpr Index kSafetensorsAlignment = 4096;
+
+/// The file appears at its path by finish(), whole; the header carries format=pt, which
+/// transformers asks for. Tensors lie in the reference's order: widest type first, then by name.
+class SafetensorsWriter {
+ public:
+  /// Claims the disk space. @throws UserError for equal names, or when the disk is full
+  SafetensorsWriter(const std::filesystem::path& path, std::vector<TensorSpec> tensors);
+
+  /// Bytes [first, first + data.size()) of tensor `index` of the constructor's list. Threads may
+  /// write different ranges at the same time; every byte must be written exactly once.
+  void write(std::size_t index, Index first, std::span<const std::byte> data);
+  /// Syncs and publishes. @throws LogicError when bytes are missing
+  void finish();
+
+ private:
+  AtomicFile file_;
+  std::vector<Index> begins_, ends_;  ///< in the file, by the constructor's order
+  Index data_bytes_ = 0;
+  std::atomic<Index> written_ = 0;
+};
+
+}  // namespace megatrain::io
