@@ -1,0 +1,119 @@
+#include "core/ops/cpu/simd_targets.h"
+// clang-format off: Highway compiles this file once per instruction set
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "core/ops/cpu/cross_entropy.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+// clang-format on
+
+#include <cmath>
+
+#include "core/ops/cpu/kernels.h"
+#include "core/ops/cpu/pieces.h"
+#include "core/ops/cpu/simd-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace megatrain::ops::cpu {
+namespace HWY_NAMESPACE {
+
+template <class T>
+HWY_INLINE float row_maximum(const T* x, Index columns) {
+  const Floats d;
+  const FloatVec lowest = hn::Set(d, hwy::LowestValue<float>());
+  FloatVec most = lowest;
+  for_lanes(columns, [&](Index c, auto span) HWY_ATTR {
+    FloatVec v = load(x + c, span);
+    if constexpr (std::is_same_v<decltype(span), Part>)
+      v = hn::IfThenElse(hn::FirstN(d, static_cast<std::size_t>(span.count)), v, lowest);
+    most = hn::Max(most, v);
+  });
+  return hn::GetLane(hn::MaxOfLanes(d, most));
+}
+
+/// Sum of exp(x - shift): fp32 within a block, fp64 over the blocks, so that a large vocabulary
+/// loses nothing.
+template <class T>
+HWY_INLINE double exp_sum(const T* x, Index columns, float shift) {
+  constexpr Index kBlock = 4096;
+  const FloatVec shifts = hn::Set(Floats(), shift);
+  double total = 0;
+  for (Index begin = 0; begin < columns; begin += kBlock) {
+    FloatVec sum = hn::Zero(Floats());
+    for_lanes(std::min(kBlock, columns - begin), [&](Index c, auto span) HWY_ATTR {
+      const FloatVec e = exp_of(hn::Sub(load(x + begin + c, span), shifts));
+      sum = hn::Add(sum, only(e, span));
+    });
+    total += static_cast<double>(sum_of(sum));
+  }
+  return total;
+}
+
+template <class T>
+void cross_entropy_of(const CrossEntropy& op, Range tokens) {
+  const Floats d;
+  for (Index t = tokens.begin; t < tokens.end; ++t) {
+    T* x = static_cast<T*>(op.logits) + t * op.stride;
+    const Index target = op.targets[t];
+    if (target < 0) {
+      op.losses[t] = 0;
+      if (op.gradient) std::memset(x, 0, static_cast<std::size_t>(op.vocabulary) * sizeof(T));
+      continue;
+    }
+    require(target < op.vocabulary, "a target token lies beyond the vocabulary");
+    const float maximum = row_maximum(x, op.vocabulary);
+    const double sum = exp_sum(x, op.vocabulary, maximum);
+    const float chosen = hn::GetLane(load(x + target, Part{1})) - maximum;
+    op.losses[t] = static_cast<float>(std::log(sum) - static_cast<double>(chosen));
+    if (!op.gradient) continue;
+    const FloatVec shift = hn::Set(d, maximum);
+    const double factor = static_cast<double>(op.scale) / sum;
+    const FloatVec factors = hn::Set(d, static_cast<float>(factor));
+    for_lanes(op.vocabulary, [&](Index c, auto span) HWY_ATTR {
+      const FloatVec e = exp_of(hn::Sub(load(x + c, span), shift));
+      store(hn::Mul(e, factors), x + c, span);
+    });
+    const double at_target = std::exp(static_cast<double>(chosen)) / sum - 1.0;
+    const auto gradient = static_cast<float>(at_target * static_cast<double>(op.scale));
+    store(hn::Set(d, gradient), x + target, Part{1});
+  }
+}
+
+void cross_entropy_tokens(const CrossEntropy& op, Range tokens) {
+  if (op.type == DType::f32)
+    cross_entropy_of<float>(op, tokens);
+  else
+    cross_entropy_of<bfloat16>(op, tokens);
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace megatrain::ops::cpu
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace megatrain::ops::cpu {
+
+namespace {
+HWY_EXPORT(cross_entropy_tokens);
+}
+
+void cross_entropy(OpState& /*state*/, Stream& stream, const CrossEntropy& op) {
+  require(op.stride >= op.vocabulary, "the pitch of logits is below the vocabulary");
+  CpuStream& own = cpu_stream(stream);
+  own.enqueue([op, &own] {
+    const Index row = op.vocabulary * size_of(op.type);
+    const Index pitch = op.stride * size_of(op.type);
+    announce_read(op.targets, op.tokens * 4);
+    announce_write(op.losses, op.tokens * 4);
+    if (op.gradient)
+      announce_write(op.logits, op.tokens, row, pitch);
+    else
+      announce_read(op.logits, op.tokens, row, pitch);
+    const Pieces pieces = row_pieces(op.tokens, op.vocabulary);
+    own.pool().for_each(pieces.number(), [&](Index piece) {
+      HWY_DYNAMIC_DISPATCH(cross_entropy_tokens)(op, pieces.at(piece));
+    });
+  });
+}
+
+}  // namespace megatrain::ops::cpu
+#endif  // HWY_ONCE
