@@ -21,21 +21,23 @@ enum class RopeKind : std::uint8_t { none, plain, linear, llama3, yarn };
 struct RopeConfig {
   RopeKind kind = RopeKind::none;
   double theta = 10000.0;
-  double factor = 1.0;                            ///< linear, llama3, yarn
-  double low_freq_factor = 1.0;                   ///< llama3
-  double high_freq_factor = 4.0;                  ///< llama3
-  Index original_max_positions = 0;               ///< llama3, yarn; 0: the model's max_positions
-  double beta_fast = 32.0;                        ///< yarn
-  double beta_slow = 1.0;                         ///< yarn
-  std::optional<double> attention_factor;         ///< yarn: overrides the computed one
-  std::optional<double> mscale;                   ///< yarn
-  std::optional<double> mscale_all_dim;           ///< yarn
-  bool truncate = true;                           ///< yarn: round the correction range
+  double factor = 1.0;                          ///< linear, llama3, yarn
+  double low_freq_factor = 1.0;                 ///< llama3
+  double high_freq_factor = 4.0;                ///< llama3
+  Index original_max_positions = 0;             ///< llama3, yarn; 0: the model's max_positions
+  double beta_fast = 32.0;                      ///< yarn
+  double beta_slow = 1.0;                       ///< yarn
+  std::optional<double> attention_factor = {};  ///< yarn: overrides the computed one
+  std::optional<double> mscale = {};            ///< yarn
+  std::optional<double> mscale_all_dim = {};    ///< yarn
+  bool truncate = true;                         ///< yarn: round the correction range
   bool operator==(const RopeConfig&) const = default;
 };
 
 struct ModelConfig {
-  std::string model_type;  ///< as config.json spells it; names tensors, decides nothing else
+  /// As config.json spells it. Names tensors and their initial spread; the computation depends on
+  /// the fields below alone.
+  std::string model_type;
   Index vocabulary = 0;
   Index hidden = 0;
   Index layers = 0;
@@ -50,7 +52,7 @@ struct ModelConfig {
   bool qkv_bias = false;
   bool output_bias = false;  ///< of the attention's output projection
   bool mlp_bias = false;
-  bool qk_norm = false;  ///< RMSNorm over head_dim on each head of q and k, before rope
+  bool qk_norm = false;         ///< RMSNorm over head_dim on each head of q and k, before rope
   bool fused_qkv = false;       ///< one qkv tensor (gpt2), else three
   bool weights_in_out = false;  ///< linear weights stored [in, out] (gpt2), else [out, in]
   bool learned_positions = false;

@@ -15,16 +15,49 @@ inline constexpr Index kSlabAlignment = 2048;
 
 enum class Init : std::uint8_t { normal, zeros, ones };
 
+/// What a parameter is to its layer template, whatever its name. A fused qkv tensor is `qkv`; the
+/// first matrix of a two-matrix MLP is `up`.
+enum class ParamRole : std::uint8_t {
+  token_table,
+  position_table,
+  input_norm,
+  input_norm_bias,
+  qkv,
+  qkv_bias,
+  q,
+  k,
+  v,
+  q_bias,
+  k_bias,
+  v_bias,
+  q_norm,
+  k_norm,
+  attention_output,
+  attention_output_bias,
+  middle_norm,
+  middle_norm_bias,
+  gate,
+  gate_bias,
+  up,
+  up_bias,
+  down,
+  down_bias,
+  final_norm,
+  final_norm_bias,
+  lm_head,
+};
+
 /// The one truth about a parameter.
 struct ParamDesc {
-  std::string name;         ///< in checkpoints and Hugging Face folders
-  std::vector<Index> shape; ///< as stored in files; row-major
-  Index offset = 0;         ///< first element inside the unit's slab
+  std::string name;          ///< in checkpoints and Hugging Face folders
+  std::vector<Index> shape;  ///< as stored in files; row-major
+  Index offset = 0;          ///< first element inside the unit's slab
   Init init = Init::normal;
-  double init_std = 0;      ///< for Init::normal
-  bool decay = true;        ///< weight decay applies (matrices; not norms, not biases)
+  double init_std = 0;  ///< for Init::normal
+  bool decay = true;    ///< weight decay applies (matrices; not norms, not biases)
   /// Other names of the same tensor (a tied lm_head.weight). One owner: one norm, one update.
-  std::vector<std::string> aliases;
+  std::vector<std::string> aliases = {};
+  ParamRole role = ParamRole::token_table;
 
   [[nodiscard]] Index elements() const;
   /// elements() rounded up to kSlabAlignment: the slab's room for it.
@@ -42,6 +75,8 @@ struct Unit {
 
   /// "embedding", "block 3", "head".
   [[nodiscard]] std::string name() const;
+  /// The parameter with this role, or nullptr when the model has none.
+  [[nodiscard]] const ParamDesc* find(ParamRole role) const;
 };
 
 /// Units in forward order: embedding, blocks 0..layers-1, head.

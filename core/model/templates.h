@@ -2,8 +2,17 @@
 /// @file
 /// Layer templates: stateless code of one kind of unit. A template owns no tensor; weights,
 /// activations and gradients come in by pointer at each call, and it enqueues ops on one stream.
+///
+/// Gradients are written (or added to) tensor by tensor. What lies between tensors, and rows of a
+/// learned position table at and beyond the sequence length, is never touched: whoever allocates
+/// an accumulator clears it once, and those elements stay zero.
+///
+/// Every pointer is 256-byte aligned.
+
+#include <optional>
 
 #include "core/model/model.h"
+#include "core/model/pieces.h"
 #include "core/ops/ops.h"
 
 namespace megatrain {
@@ -24,6 +33,7 @@ struct ComputeConfig {
 };
 
 /// What of a block's intermediates survives from forward to backward; the rest is recomputed.
+/// Norms, rotary positions after a qk-norm, and the activation function are cheap and always are.
 enum class Keep : std::uint8_t {
   boundary,   ///< nothing but the unit's input
   attention,  ///< also q, k, v, attention output, softmax statistics, middle residual
@@ -70,10 +80,15 @@ class Block {
   [[nodiscard]] double backward_flops() const;
 
  private:
+  friend class BlockPass;
+
   const ModelConfig* config_;
-  const Unit* unit_;
   ComputeConfig compute_;
   MicroBatchShape shape_;
+  ops::AttentionShape attention_;
+  Norm input_norm_, middle_norm_;
+  std::optional<Norm> q_norm_, k_norm_;
+  Linear qkv_, attention_output_, gate_up_, down_;
 };
 
 struct EmbeddingBuffers {
@@ -107,9 +122,9 @@ class Embedding {
 };
 
 struct HeadBuffers {
-  const std::byte* weights = nullptr;  ///< the head's slab: final norm, and lm_head when untied
-  const std::byte* table = nullptr;    ///< the embedding's slab when tied
-  const void* input = nullptr;         ///< [tokens, hidden]
+  const std::byte* weights = nullptr;     ///< the head's slab: final norm, and lm_head when untied
+  const std::byte* table = nullptr;       ///< the embedding's slab when tied
+  const void* input = nullptr;            ///< [tokens, hidden]
   const std::int32_t* targets = nullptr;  ///< [tokens]; negative: not counted
   float* losses = nullptr;                ///< [tokens]
   std::byte* temporary = nullptr;         ///< temporary_bytes()
@@ -137,10 +152,12 @@ class Head {
 
  private:
   const ModelConfig* config_;
-  const Unit* unit_;
-  const Unit* embedding_;
   ComputeConfig compute_;
   MicroBatchShape shape_;
+  friend class HeadPass;
+
+  Norm norm_;
+  Linear vocabulary_;
 };
 
 }  // namespace megatrain
