@@ -10,8 +10,10 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include "core/base/error.h"
+#include "core/base/spin.h"
 
 namespace megatrain {
 
@@ -55,14 +57,17 @@ struct ThreadPool::State {
   std::condition_variable start;
   std::condition_variable done;
   std::vector<std::thread> workers;
-
-  // The current loop; written under the mutex before `generation` moves on.
-  std::uint64_t generation = 0;
+  int asleep = 0;  // workers that wait for `start`
   bool stopping = false;
+
+  // The current loop; written under the mutex while no worker is in a loop. A worker joins only
+  // while the loop is open, so the caller waits for those who joined, not for those who sleep.
+  std::atomic<std::uint64_t> generation{0};  // moves on when a loop opens, and at the end
+  bool open = false;
   const std::function<void(std::int64_t)>* body = nullptr;
   std::int64_t pieces = 0;
   std::atomic<std::int64_t> next{0};
-  int running = 0;
+  std::atomic<int> working{0};  // workers that joined and have not left
   std::exception_ptr failure;
 
   void work() {
@@ -79,15 +84,32 @@ struct ThreadPool::State {
 
   void loop() {
     std::uint64_t seen = 0;
-    std::unique_lock lock(mutex);
+    const auto moved_on = [&] { return generation.load(std::memory_order_acquire) != seen; };
     for (;;) {
-      start.wait(lock, [&] { return stopping || generation != seen; });
+      const bool awake = spin_until(moved_on);
+      std::unique_lock lock(mutex);
+      if (!awake) {
+        ++asleep;
+        start.wait(lock, moved_on);
+        --asleep;
+      }
       if (stopping) return;
-      seen = generation;
+      seen = generation.load(std::memory_order_relaxed);
+      if (!open) continue;
+      working.fetch_add(1, std::memory_order_relaxed);
       lock.unlock();
       work();
       lock.lock();
-      if (--running == 0) done.notify_one();
+      if (working.fetch_sub(1, std::memory_order_release) == 1 && !open) done.notify_one();
+    }
+  }
+
+  /// Wakes at most `wanted` sleepers; those that are awake see the generation move.
+  void wake(std::int64_t wanted, int sleepers) {
+    if (wanted >= sleepers) {
+      if (sleepers > 0) start.notify_all();
+    } else {
+      for (std::int64_t i = 0; i < wanted; ++i) start.notify_one();
     }
   }
 };
@@ -110,6 +132,7 @@ ThreadPool::~ThreadPool() {
   {
     const std::lock_guard lock(state_->mutex);
     state_->stopping = true;
+    state_->generation.fetch_add(1, std::memory_order_release);
   }
   state_->start.notify_all();
   for (auto& worker : state_->workers) worker.join();
@@ -132,21 +155,31 @@ void ThreadPool::for_each(std::int64_t pieces, const std::function<void(std::int
     if (failure) std::rethrow_exception(failure);
     return;
   }
+  State& state = *state_;
+  int sleepers = 0;
   {
-    const std::lock_guard lock(state_->mutex);
-    state_->body = &body;
-    state_->pieces = pieces;
-    state_->next.store(0, std::memory_order_relaxed);
-    state_->running = static_cast<int>(state_->workers.size());
-    state_->failure = nullptr;
-    ++state_->generation;
+    const std::lock_guard lock(state.mutex);
+    state.body = &body;
+    state.pieces = pieces;
+    state.next.store(0, std::memory_order_relaxed);
+    state.failure = nullptr;
+    state.open = true;
+    state.generation.fetch_add(1, std::memory_order_release);
+    sleepers = state.asleep;
   }
-  state_->start.notify_all();
-  state_->work();
-  std::unique_lock lock(state_->mutex);
-  state_->done.wait(lock, [&] { return state_->running == 0; });
-  state_->body = nullptr;
-  if (state_->failure) std::rethrow_exception(state_->failure);
+  state.wake(pieces - 1, sleepers);
+  state.work();
+  std::unique_lock lock(state.mutex);
+  state.open = false;
+  const auto all_left = [&] { return state.working.load(std::memory_order_acquire) == 0; };
+  if (!all_left()) {
+    lock.unlock();
+    spin_until(all_left);
+    lock.lock();
+    state.done.wait(lock, all_left);
+  }
+  state.body = nullptr;
+  if (state.failure) std::rethrow_exception(std::exchange(state.failure, nullptr));
 }
 
 }  // namespace megatrain

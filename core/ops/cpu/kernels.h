@@ -23,8 +23,8 @@ struct CpuOpState : OpState {
 /// The stream as the CPU device's. @throws LogicError for a stream of another device
 CpuStream& cpu_stream(Stream& stream);
 
-/// Why the CPU's kernels cannot compute in `compute`; empty when they can.
-std::string compute_refusal(DType compute);
+/// Why this processor cannot compute in `compute`; empty when it can.
+std::string compute_refusal(const DeviceInfo& processor, DType compute);
 
 void gemm(OpState& state, Stream& stream, const Gemm& op);
 void bias_gradient(OpState& state, Stream& stream, const BiasGradient& op);
@@ -44,6 +44,6 @@ void cross_entropy(OpState& state, Stream& stream, const CrossEntropy& op);
 void reduce_gradient(OpState& state, Stream& stream, const ReduceGradient& op);
 
 /// The CPU's kernels as a value. @throws UserError when the processor lacks what `compute` needs
-Ops make_cpu_ops(DType compute);
+Ops make_cpu_ops(const DeviceInfo& processor, DType compute);
 
 }  // namespace megatrain::ops::cpu

@@ -19,8 +19,8 @@ CpuStream& cpu_stream(Stream& stream) {
   return *own;
 }
 
-Ops make_cpu_ops(DType compute) {
-  if (const std::string refusal = compute_refusal(compute); !refusal.empty())
+Ops make_cpu_ops(const DeviceInfo& processor, DType compute) {
+  if (const std::string refusal = compute_refusal(processor, compute); !refusal.empty())
     throw UserError(refusal);
   const OpTable table{gemm,
                       bias_gradient,
