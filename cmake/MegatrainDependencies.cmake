@@ -22,5 +22,7 @@ if(NOT MEGATRAIN_CUDA STREQUAL "OFF")
   endif()
 endif()
 if(MEGATRAIN_HAS_CUDA)
+  # Where scripts/setup.sh puts the headers of cudnn-frontend.
+  list(APPEND CMAKE_PREFIX_PATH "${PROJECT_SOURCE_DIR}/build/deps/cudnn-frontend")
   include(MegatrainCuda)
 endif()
