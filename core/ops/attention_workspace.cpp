@@ -4,22 +4,22 @@ namespace megatrain::ops {
 
 namespace {
 
-/// cuDNN pads sequences to its tiles and keeps small tables beside the sums.
+/// cuDNN pads sequences and heads to its tiles and keeps small tables beside the sums.
 constexpr Index kCudnnTile = 128;
-constexpr Index kCudnnSlack = Index{1} << 20;
+constexpr Index kCudnnHeadTile = 64;
+constexpr Index kCudnnSlack = Index{4} << 20;
 
-/// cuDNN's backward runs once per group of query heads that share a key/value head, so that its
-/// fp32 sums are those of one group: dq with the row sums, and full-head dk and dv when several
-/// query heads share one. The deterministic kind keeps a bf16 score matrix as well.
+/// A cap on what the smallest piece of a backward pass needs: the query heads of one key/value
+/// head, of every batch item or, with the deterministic kind, of one. A row keeps dq in fp32 and,
+/// for shared heads, dk and dv of its own head, and row sums (cuDNN 9.19 takes 1946 bytes a row at
+/// head size 128). The deterministic kind keeps a bf16 score matrix as well.
 Index cudnn_backward(const AttentionShape& shape, bool deterministic) {
   const Index group = shape.query_heads / shape.kv_heads;
   const Index sequence = round_up(shape.sequence, kCudnnTile);
-  const Index rows = checked_mul(shape.batch, checked_mul(group, sequence));
-  const Index width = round_up(shape.head_dim, 32);
-  Index bytes = checked_mul(4 * rows, width + 2);
-  if (group > 1) bytes = checked_add(bytes, checked_mul(8 * rows, width));
-  if (deterministic) bytes = checked_add(bytes, checked_mul(2 * rows, sequence));
-  return round_up(checked_add(bytes, kCudnnSlack), 256);
+  const Index rows = checked_mul(deterministic ? 1 : shape.batch, checked_mul(group, sequence));
+  const Index sums = 16 * round_up(shape.head_dim, kCudnnHeadTile) + 64;
+  const Index scores = deterministic ? 2 * sequence : 0;
+  return round_up(checked_add(checked_mul(rows, sums + scores), kCudnnSlack), 256);
 }
 
 }  // namespace
