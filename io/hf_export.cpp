@@ -1,0 +1,147 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <map>
+#include <mutex>
+
+#include "io/atomic_file.h"
+#include "io/hf_folder.h"
+#include "io/json_writer.h"
+#include "io/safetensors_writer.h"
+#include "io/text.h"
+
+namespace megatrain::io {
+
+namespace {
+
+/// Elements that one thread reads, rounds and writes at a time.
+constexpr Index kPiece = Index{1} << 20;
+/// From here on an fp32 rounds to an infinite bf16.
+constexpr float kBf16Overflow = 0x1.FFp127F;
+
+struct Tensor {
+  Index unit = 0;
+  const ParamDesc* param = nullptr;
+  std::size_t index = 0;  ///< in its shard
+};
+
+struct Shard {
+  std::vector<Tensor> tensors;
+  Index bytes = 0;
+  std::string name;
+};
+
+/// Fills shards in unit order; a tensor is never cut. Other names of a tensor are not written:
+/// transformers ties them again.
+std::vector<Shard> cut_into_shards(const Model& model, DType type, Index limit) {
+  std::vector<Shard> shards(1);
+  for (Index unit = 0; unit < model.unit_count(); ++unit)
+    for (const ParamDesc& param : model.unit(unit).params) {
+      const Index bytes = checked_mul(param.elements(), size_of(type));
+      if (!shards.back().tensors.empty() && shards.back().bytes + bytes > limit)
+        shards.emplace_back();
+      Shard& shard = shards.back();
+      shard.tensors.push_back({unit, &param, shard.tensors.size()});
+      shard.bytes += bytes;
+    }
+  for (std::size_t i = 0; i < shards.size(); ++i)
+    shards[i].name = shards.size() == 1
+                         ? "model.safetensors"
+                         : fmt::format("model-{:05}-of-{:05}.safetensors", i + 1, shards.size());
+  return shards;
+}
+
+std::string index_json(const std::vector<Shard>& shards) {
+  std::map<std::string, std::string> files;
+  Index total = 0;
+  for (const Shard& shard : shards) {
+    total += shard.bytes;
+    for (const Tensor& tensor : shard.tensors) files[tensor.param->name] = shard.name;
+  }
+  JsonWriter json(2);
+  json.begin_object();
+  json.key("metadata").begin_object().member("total_size", total).end_object();
+  json.key("weight_map").begin_object();
+  for (const auto& [tensor, file] : files) json.member(tensor, file);
+  json.end_object().end_object();
+  return json.text() + "\n";
+}
+
+void write_piece(const HostStore& store, const Tensor& tensor, Index first, Index count, DType type,
+                 SafetensorsWriter& writer) {
+  std::vector<float> values(static_cast<std::size_t>(count));
+  store.read_master(tensor.unit, *tensor.param, first, values);
+  if (type == DType::bf16)
+    for (const float value : values)
+      if (std::isfinite(value) && std::abs(value) >= kBf16Overflow)
+        throw UserError(fmt::format("{} holds {}, which is infinite in bf16; export it as fp32",
+                                    quote(tensor.param->name), value));
+  std::vector<std::byte> bytes(values.size() * static_cast<std::size_t>(size_of(type)));
+  from_floats(type, values, bytes);
+  writer.write(tensor.index, first * size_of(type), bytes);
+}
+
+void write_weights(const HostStore& store, const std::vector<Shard>& shards,
+                   const std::filesystem::path& folder, DType type, ThreadPool& pool,
+                   const Progress& progress) {
+  struct Piece {
+    const Tensor* tensor;
+    SafetensorsWriter* writer;
+    Index first, count;
+  };
+  std::vector<std::unique_ptr<SafetensorsWriter>> writers;
+  std::vector<Piece> pieces;
+  Index total = 0;
+  for (const Shard& shard : shards) {
+    std::vector<TensorSpec> specs;
+    for (const Tensor& tensor : shard.tensors)
+      specs.push_back({tensor.param->name, file_type(type), tensor.param->shape});
+    writers.push_back(std::make_unique<SafetensorsWriter>(folder / shard.name, std::move(specs)));
+    for (const Tensor& tensor : shard.tensors) {
+      const Index elements = tensor.param->elements();
+      for (Index first = 0; first < elements; first += kPiece)
+        pieces.push_back(
+            {&tensor, writers.back().get(), first, std::min(kPiece, elements - first)});
+    }
+    total += shard.bytes;
+  }
+  std::mutex mutex;
+  Index done = 0;
+  std::atomic<bool> failed = false;
+  pool.for_each(static_cast<Index>(pieces.size()), [&](Index i) {
+    if (failed) return;
+    const Piece& piece = pieces[static_cast<std::size_t>(i)];
+    try {
+      write_piece(store, *piece.tensor, piece.first, piece.count, type, *piece.writer);
+    } catch (...) {
+      failed = true;
+      throw;
+    }
+    const std::lock_guard lock(mutex);
+    done += piece.count * size_of(type);
+    if (progress) progress(done, total);
+  });
+  for (const auto& writer : writers) writer->finish();
+}
+
+}  // namespace
+
+void export_model(const HostStore& store, const std::vector<SideFile>& side_files,
+                  const ExportOptions& options, ThreadPool& pool, const Progress& progress) {
+  require(find_file(side_files, "config.json") != nullptr, "export_model: no config.json");
+  AtomicFolder folder(options.folder, options.replace);
+  const std::vector<Shard> shards =
+      cut_into_shards(store.model(), options.type, options.shard_bytes);
+  write_weights(store, shards, folder.path(), options.type, pool, progress);
+  if (shards.size() > 1)
+    write_file(folder.path() / "model.safetensors.index.json", index_json(shards));
+  for (const SideFile& file : side_files)
+    write_file(folder.path() / file.name,
+               file.name == "config.json" ? rewrite_hf_config(file.content, file.name, options.type)
+                                          : file.content);
+  folder.commit();
+}
+
+}  // namespace megatrain::io

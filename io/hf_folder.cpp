@@ -1,0 +1,67 @@
+#include "io/hf_folder.h"
+
+#include <fmt/format.h>
+
+#include <array>
+
+#include "io/byte_tokenizer.h"
+#include "io/file.h"
+#include "io/text.h"
+
+namespace megatrain::io {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr Index kLargestConfig = Index{16} << 20;
+constexpr Index kLargestSideFile = Index{256} << 20;
+
+constexpr std::array<std::string_view, 16> kSideFiles = {"generation_config.json",
+                                                         "tokenizer.json",
+                                                         "tokenizer_config.json",
+                                                         "special_tokens_map.json",
+                                                         "added_tokens.json",
+                                                         "vocab.json",
+                                                         "merges.txt",
+                                                         "tokenizer.model",
+                                                         "chat_template.jinja",
+                                                         "chat_template.json",
+                                                         "LICENSE",
+                                                         "LICENSE.txt",
+                                                         "LICENSE.md",
+                                                         "NOTICE",
+                                                         "NOTICE.txt",
+                                                         "USE_POLICY.md"};
+
+}  // namespace
+
+HfFolder::HfFolder(fs::path folder) : path_(std::move(folder)) {
+  const fs::path config_path = path_ / "config.json";
+  if (!fs::exists(config_path))
+    throw UserError(
+        fmt::format("{} is no model folder: it has no config.json", quote(path_.string())));
+  side_files_.push_back({"config.json", read_whole_file(config_path, kLargestConfig)});
+  config_ = parse_hf_config(side_files_.front().content, config_path.string());
+  for (const std::string_view name : kSideFiles)
+    if (fs::exists(path_ / name))
+      side_files_.push_back({std::string(name), read_whole_file(path_ / name, kLargestSideFile)});
+}
+
+std::vector<SideFile> preset_side_files(const ModelConfig& config, bool bytes) {
+  SpecialTokens tokens;
+  if (bytes) tokens = {kBeginToken, kEndToken};
+  std::vector<SideFile> files = {{"config.json", make_hf_config(config, DType::bf16, tokens)},
+                                 {"generation_config.json", make_generation_config(tokens)}};
+  if (bytes)
+    for (SideFile& file : byte_tokenizer_files()) files.push_back(std::move(file));
+  return files;
+}
+
+const SideFile* find_file(const std::vector<SideFile>& files, std::string_view name) {
+  for (const SideFile& file : files)
+    if (file.name == name) return &file;
+  return nullptr;
+}
+
+}  // namespace megatrain::io
