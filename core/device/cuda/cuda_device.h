@@ -23,7 +23,8 @@ struct CudaProperties {
   Index shared_memory_per_block = 0;  ///< bytes, with the opt-in for dynamic shared memory
 };
 
-/// How DeviceMemory outside allocate() was found.
+/// Where reserve_bytes() comes from. Either is read when it is asked for, so that kernels and
+/// handles that were loaded since count; only the first CudaDevice of a process sees its context.
 enum class ReserveSource : std::uint8_t {
   nvml,         ///< the driver's count of this GPU's memory, before and after
   runtime_info  ///< cudaMemGetInfo: the base context is counted as used by others

@@ -120,25 +120,31 @@ class CudaStreamImpl final : public CudaStream {
     device_.make_current();
     require_registered(destination);
     require_registered(source);
-    check(cudaMemcpyAsync(destination, source, static_cast<std::size_t>(bytes), cudaMemcpyDefault,
-                          stream_),
-          fmt::format("copying {} bytes on stream '{}'", bytes, name_));
+    const cudaError_t status = cudaMemcpyAsync(destination, source, static_cast<std::size_t>(bytes),
+                                               cudaMemcpyDefault, stream_);
+    if (status != cudaSuccess) fail(status, "copying", bytes);
   }
 
   void fill(void* destination, std::uint8_t value, std::int64_t bytes) override {
     require(bytes >= 0, "a fill of negative size");
     if (bytes == 0) return;
     device_.make_current();
-    check(cudaMemsetAsync(destination, value, static_cast<std::size_t>(bytes), stream_),
-          fmt::format("filling {} bytes on stream '{}'", bytes, name_));
+    const cudaError_t status =
+        cudaMemsetAsync(destination, value, static_cast<std::size_t>(bytes), stream_);
+    if (status != cudaSuccess) fail(status, "filling", bytes);
   }
 
   void synchronize() override {
     device_.make_current();
-    check(cudaStreamSynchronize(stream_), fmt::format("waiting for stream '{}'", name_));
+    const cudaError_t status = cudaStreamSynchronize(stream_);
+    if (status != cudaSuccess) check(status, fmt::format("waiting for stream '{}'", name_));
   }
 
  private:
+  void fail(cudaError_t status, std::string_view action, std::int64_t bytes) const {
+    check(status, fmt::format("{} {} bytes on stream '{}'", action, bytes, name_));
+  }
+
   /// A copy from or to pageable memory would block the issuing thread in silence.
   void require_registered(const void* pointer) const {
     cudaPointerAttributes attributes{};

@@ -6,11 +6,13 @@
 #include <compare>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <source_location>
+#include <string>
+#include <string_view>
 
 #include "core/base/error.h"
-#include "core/device/cuda/check.h"
-#include "core/ops/cuda/add_row.h"
+#include "core/ops/cuda/addend.h"
 #include "core/ops/cuda/gemm_library.h"
 
 namespace megatrain::ops::cuda {
@@ -43,14 +45,11 @@ std::uint32_t alignment_of(const void* pointer) {
 /// All that the choice of an algorithm may depend on.
 struct GemmKey {
   Index m, n, k, lda, ldb, ldc, ldd;
-  bool transpose_a, transpose_b, add, fuse_bias;
+  bool transpose_a, transpose_b, add, bias;
   DType in, out;
   std::uint32_t align_a, align_b, align_c, align_d, align_bias;
   auto operator<=>(const GemmKey&) const = default;
 };
-
-/// The library adds a bias of the output's type only.
-bool fuses_bias(const Gemm& op) { return op.bias != nullptr && op.in == op.out; }
 
 GemmKey key_of(const Gemm& op) {
   const bool add = op.c != nullptr;
@@ -64,14 +63,14 @@ GemmKey key_of(const Gemm& op) {
           op.transpose_a,
           op.transpose_b,
           add,
-          fuses_bias(op),
+          op.bias != nullptr,
           op.in,
           op.out,
           alignment_of(op.a),
           alignment_of(op.b),
           alignment_of(add ? op.c : op.d),
           alignment_of(op.d),
-          fuses_bias(op) ? alignment_of(op.bias) : 0};
+          op.bias == nullptr ? 0 : alignment_of(op.bias)};
 }
 
 template <auto Destroy>
@@ -122,7 +121,8 @@ std::string shape_text(const GemmKey& key) {
 }
 
 /// @param bias  any pointer of the key's alignment: the heuristics want to see one
-GemmPlan make_plan(cublasLtHandle_t handle, const GemmKey& key, const void* bias) {
+/// @return nothing when the library has no algorithm
+std::optional<GemmPlan> make_plan(cublasLtHandle_t handle, const GemmKey& key, const void* bias) {
   GemmPlan plan;
   cublasLtMatmulDesc_t description = nullptr;
   check(cublasLtMatmulDescCreate(&description, CUBLAS_COMPUTE_32F, CUDA_R_32F),
@@ -130,7 +130,7 @@ GemmPlan make_plan(cublasLtHandle_t handle, const GemmKey& key, const void* bias
   plan.description.reset(description);
   set(plan.description, CUBLASLT_MATMUL_DESC_TRANSA, key.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N);
   set(plan.description, CUBLASLT_MATMUL_DESC_TRANSB, key.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N);
-  if (key.fuse_bias) {
+  if (key.bias) {
     set(plan.description, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
     set(plan.description, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
   }
@@ -158,40 +158,48 @@ GemmPlan make_plan(cublasLtHandle_t handle, const GemmKey& key, const void* bias
       handle, plan.description.get(), plan.first.get(), plan.second.get(), plan.c.get(),
       plan.d.get(), preference.get(), 1, &result, &found);
   if (status == CUBLAS_STATUS_NOT_SUPPORTED || (status == CUBLAS_STATUS_SUCCESS && found == 0))
-    throw Error(fmt::format("cuBLASLt has no algorithm for the product {} (pitches {}, {}, {})",
-                            shape_text(key), key.lda, key.ldb, key.ldd));
-  check(status, fmt::format("choosing an algorithm for the product {}", shape_text(key)));
-  check(result.state, fmt::format("choosing an algorithm for the product {}", shape_text(key)));
+    return std::nullopt;
+  const std::string what = fmt::format("choosing an algorithm for the product {}", shape_text(key));
+  check(status, what);
+  check(result.state, what);
   plan.algorithm = result.algo;
   plan.workspace_bytes = static_cast<Index>(result.workspaceSize);
   return plan;
-}
-
-/// D = C or 0: what is left of a product over nothing.
-void fill_result(cudaStream_t stream, const Gemm& op) {
-  const auto element = static_cast<std::size_t>(size_of(op.out));
-  const auto row = static_cast<std::size_t>(op.n) * element;
-  const auto rows = static_cast<std::size_t>(op.m);
-  const auto pitch = static_cast<std::size_t>(op.ldd) * element;
-  if (op.c == nullptr)
-    megatrain::check(cudaMemset2DAsync(op.d, pitch, 0, row, rows, stream), "clearing a product");
-  else if (op.c != op.d)
-    megatrain::check(
-        cudaMemcpy2DAsync(op.d, pitch, op.c, static_cast<std::size_t>(op.ldc) * element, row, rows,
-                          cudaMemcpyDeviceToDevice, stream),
-        "copying an addend");
 }
 
 }  // namespace
 
 struct GemmLibrary::State {
   cublasLtHandle_t handle = nullptr;
-  std::map<GemmKey, GemmPlan> plans;
+  std::map<GemmKey, std::optional<GemmPlan>> plans;
 
   State() { check(cublasLtCreate(&handle), "opening the library"); }
   ~State() { static_cast<void>(cublasLtDestroy(handle)); }
   State(const State&) = delete;
   State& operator=(const State&) = delete;
+
+  /// The plan of a product; nullptr when the library cannot do all of it in one call.
+  const GemmPlan* find(const Gemm& op) {
+    // A bias has to be of the output's type.
+    if (op.bias != nullptr && op.in != op.out) return nullptr;
+    const GemmKey key = key_of(op);
+    auto found = plans.find(key);
+    if (found == plans.end()) found = plans.emplace(key, make_plan(handle, key, op.bias)).first;
+    return found->second ? &*found->second : nullptr;
+  }
+
+  void run(CUstream_st* stream, const GemmPlan& plan, const Gemm& op) {
+    require(plan.workspace_bytes <= op.workspace.bytes, "a product's workspace is too small");
+    if (op.bias != nullptr) set(plan.description, CUBLASLT_MATMUL_DESC_BIAS_POINTER, op.bias);
+    const float alpha = 1;
+    const float beta = op.c == nullptr ? 0 : 1;
+    const cublasStatus_t status = cublasLtMatmul(
+        handle, plan.description.get(), &alpha, op.b, plan.first.get(), op.a, plan.second.get(),
+        &beta, op.c == nullptr ? op.d : op.c, plan.c.get(), op.d, plan.d.get(), &plan.algorithm,
+        op.workspace.data, static_cast<std::size_t>(op.workspace.bytes), stream);
+    if (status != CUBLAS_STATUS_SUCCESS)
+      check(status, fmt::format("the product {}", shape_text(key_of(op))));
+  }
 };
 
 GemmLibrary::GemmLibrary() : state_(std::make_unique<State>()) {}
@@ -200,31 +208,30 @@ GemmLibrary::~GemmLibrary() = default;
 void GemmLibrary::run(CUstream_st* stream, const Gemm& op) {
   require(op.m >= 0 && op.n >= 0 && op.k >= 0, "a product of negative size");
   require(op.in == op.out || op.in == DType::bf16, "a product of fp32 operands into bf16");
-  require(op.c != op.d || op.c == nullptr || op.ldc == op.ldd,
+  require(op.c == nullptr || op.c != op.d || op.ldc == op.ldd,
           "a product that accumulates in place with two pitches");
   if (op.m == 0 || op.n == 0) return;
   if (op.k == 0) {
-    fill_result(stream, op);
-    if (op.bias != nullptr) add_row(stream, op);
+    if (op.c != op.d || op.bias != nullptr) write_addend(stream, op);
     return;
   }
-
-  const GemmKey key = key_of(op);
-  auto found = state_->plans.find(key);
-  if (found == state_->plans.end())
-    found = state_->plans.emplace(key, make_plan(state_->handle, key, op.bias)).first;
-  const GemmPlan& plan = found->second;
-  require(plan.workspace_bytes <= op.workspace.bytes, "a product's workspace is too small");
-
-  if (key.fuse_bias) set(plan.description, CUBLASLT_MATMUL_DESC_BIAS_POINTER, op.bias);
-  const float alpha = 1;
-  const float beta = key.add ? 1 : 0;
-  check(cublasLtMatmul(state_->handle, plan.description.get(), &alpha, op.b, plan.first.get(), op.a,
-                       plan.second.get(), &beta, key.add ? op.c : op.d, plan.c.get(), op.d,
-                       plan.d.get(), &plan.algorithm, op.workspace.data,
-                       static_cast<std::size_t>(op.workspace.bytes), stream),
-        fmt::format("the product {}", shape_text(key)));
-  if (op.bias != nullptr && !key.fuse_bias) add_row(stream, op);
+  if (const GemmPlan* plan = state_->find(op); plan != nullptr) {
+    state_->run(stream, *plan, op);
+    return;
+  }
+  // Without a fused bias: the addend first, the product on top of it.
+  Gemm rest = op;
+  if (op.bias != nullptr) {
+    rest.bias = nullptr;
+    rest.c = op.d;
+    rest.ldc = op.ldd;
+  }
+  const GemmPlan* plan = op.bias == nullptr ? nullptr : state_->find(rest);
+  if (plan == nullptr)
+    throw Error(fmt::format("cuBLASLt has no algorithm for the product {} (pitches {}, {}, {})",
+                            shape_text(key_of(rest)), op.lda, op.ldb, op.ldd));
+  write_addend(stream, op);
+  state_->run(stream, *plan, rest);
 }
 
 }  // namespace megatrain::ops::cuda
