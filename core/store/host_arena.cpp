@@ -83,16 +83,24 @@ void HostArena::touch(ThreadPool& pool, const std::function<void(Index)>& touche
   }
 }
 
-void HostArena::register_with(Device& device, std::span<const Index> cuts) {
-  const Index page = page_bytes();
+std::vector<Index> registration_ends(Index bytes, std::span<const Index> cuts, Index page) {
+  std::vector<Index> ends;
   Index begin = 0;
-  const auto register_to = [&](Index end) {
+  for (const Index cut : cuts) {
+    if (cut - begin < kRegisterPiece || cut >= bytes || cut % page != 0) continue;
+    ends.push_back(cut);
+    begin = cut;
+  }
+  ends.push_back(bytes);
+  return ends;
+}
+
+void HostArena::register_with(Device& device, std::span<const Index> cuts) {
+  Index begin = 0;
+  for (const Index end : registration_ends(bytes_, cuts, page_bytes())) {
     registrations_.push_back(device.register_host(data() + begin, end - begin));
     begin = end;
-  };
-  for (const Index cut : cuts)
-    if (cut - begin >= kRegisterPiece && cut < bytes_ && cut % page == 0) register_to(cut);
-  register_to(bytes_);
+  }
 }
 
 }  // namespace megatrain

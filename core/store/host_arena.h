@@ -21,6 +21,10 @@ struct HostArenaOptions {
   std::function<void(Index)> touched;
 };
 
+/// Where the registrations of an arena end: at its end, and before that at the first of `cuts`
+/// (rising) that is a whole number of pages and at least 16 GiB after the last such end.
+std::vector<Index> registration_ends(Index bytes, std::span<const Index> cuts, Index page);
+
 /// Zeroed memory: mapped at exactly the size asked for (rounded up to a page), on huge pages where
 /// the system gives them, touched by all threads of a pool so that it is there before it is used
 /// (and spread over the NUMA nodes they run on), then registered with the device, which must

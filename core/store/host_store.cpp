@@ -42,6 +42,13 @@ StoreBytes store_bytes(const Model& model, MasterFormat master, Index gradient_b
 }
 
 struct HostStore::State {
+  State(const Model& of, const StoreOptions& options)
+      : model(of),
+        master(options.master),
+        gradient_bytes(options.gradient_bytes),
+        offsets(unit_offsets(model)),
+        bytes(store_bytes(model, master, gradient_bytes)) {}
+
   Model model;
   MasterFormat master;
   Index gradient_bytes;
@@ -69,17 +76,7 @@ struct HostStore::State {
 
 HostStore::HostStore(const Model& model, const StoreOptions& options, Device& device,
                      ThreadPool& pool)
-    : state_(
-          std::make_unique<State>(State{model,
-                                        options.master,
-                                        options.gradient_bytes,
-                                        unit_offsets(model),
-                                        store_bytes(model, options.master, options.gradient_bytes),
-                                        {},
-                                        {},
-                                        {},
-                                        {},
-                                        {}})) {
+    : state_(std::make_unique<State>(model, options)) {
   State& state = *state_;
   const Index total = state.bytes.total();
   require_host_memory("the training state", total);

@@ -1,0 +1,127 @@
+#pragma once
+/// @file
+/// Buffers that an AdamWSlice points into (one element at least), filled with awkward numbers.
+
+#include <bit>
+#include <cstring>
+#include <random>
+#include <vector>
+
+#include "core/base/bfloat16.h"
+#include "core/optim/adamw.h"
+#include "core/store/split_master.h"
+
+namespace megatrain {
+
+struct SliceData {
+  bool split = false;
+  DType gradient_type = DType::f32;
+  std::vector<std::uint16_t> high;
+  std::vector<std::int16_t> remainder;
+  std::vector<float> full, exp_avg, exp_avg_sq, gradient32;
+  std::vector<std::uint16_t> gradient16;
+
+  SliceData(Index count, bool split_weights, DType gradient)
+      : split(split_weights), gradient_type(gradient) {
+    const auto n = static_cast<std::size_t>(count);
+    high.resize(split ? n : 0);
+    remainder.resize(split ? n : 0);
+    full.resize(split ? 0 : n);
+    exp_avg.resize(n);
+    exp_avg_sq.resize(n);
+    gradient32.resize(gradient == DType::f32 ? n : 0);
+    gradient16.resize(gradient == DType::bf16 ? n : 0);
+  }
+
+  [[nodiscard]] Index count() const { return static_cast<Index>(exp_avg.size()); }
+
+  [[nodiscard]] AdamWSlice slice() {
+    AdamWSlice slice;
+    slice.count = count();
+    slice.weights = reinterpret_cast<std::byte*>(split ? static_cast<void*>(high.data())
+                                                       : static_cast<void*>(full.data()));
+    slice.remainder = split ? remainder.data() : nullptr;
+    slice.exp_avg = exp_avg.data();
+    slice.exp_avg_sq = exp_avg_sq.data();
+    slice.gradient = gradient_type == DType::f32
+                         ? reinterpret_cast<const std::byte*>(gradient32.data())
+                         : reinterpret_cast<const std::byte*>(gradient16.data());
+    slice.gradient_type = gradient_type;
+    return slice;
+  }
+
+  [[nodiscard]] float weight(std::size_t i) const {
+    return split ? join_master({{high[i]}, remainder[i]}) : full[i];
+  }
+  void set_weight(std::size_t i, float value) {
+    if (!split) {
+      full[i] = value;
+      return;
+    }
+    const SplitMaster parts = split_master(value);
+    high[i] = parts.high.bits;
+    remainder[i] = parts.remainder;
+  }
+  [[nodiscard]] float gradient(std::size_t i) const {
+    return gradient_type == DType::f32 ? gradient32[i] : to_float({gradient16[i]});
+  }
+  void set_gradient(std::size_t i, float value) {
+    if (gradient_type == DType::f32)
+      gradient32[i] = value;
+    else
+      gradient16[i] = to_bfloat16(value).bits;
+  }
+
+  /// Values of all magnitudes: zeros of both signs, denormals, ordinary and huge ones.
+  void fill_awkward(std::uint64_t seed) {
+    std::mt19937_64 random(seed);
+    const auto any = [&](int low_exponent, int high_exponent) {
+      const auto draw = random();
+      const auto mantissa = static_cast<std::uint32_t>(draw) & 0x007fffffU;
+      const auto exponent = static_cast<std::uint32_t>(
+          low_exponent +
+          static_cast<int>((draw >> 32) % static_cast<unsigned>(high_exponent - low_exponent)));
+      switch ((draw >> 48) % 12) {
+        case 0:
+          return 0.0F;
+        case 1:
+          return std::bit_cast<float>(mantissa);  // denormal
+        case 2:
+          return -std::bit_cast<float>(mantissa);
+        default:
+          return std::bit_cast<float>((exponent << 23) | mantissa |
+                                      (static_cast<std::uint32_t>(draw >> 63) << 31));
+      }
+    };
+    for (std::size_t i = 0; i < exp_avg.size(); ++i) {
+      set_weight(i, any(1, 254));
+      // Like the states of real runs: bounded by what clip() lets through.
+      exp_avg[i] = any(1, 190);
+      exp_avg_sq[i] = std::abs(any(1, 250));
+      set_gradient(i, any(1, 189));
+    }
+  }
+  /// Values of the size that training has.
+  void fill_usual(std::uint64_t seed) {
+    std::mt19937_64 random(seed);
+    std::normal_distribution<float> normal;
+    for (std::size_t i = 0; i < exp_avg.size(); ++i) {
+      set_weight(i, 0.02F * normal(random));
+      exp_avg[i] = 1e-4F * normal(random);
+      exp_avg_sq[i] = 1e-8F * std::abs(normal(random));
+      set_gradient(i, 1e-3F * normal(random));
+    }
+  }
+};
+
+/// Bitwise equality of everything that an update writes.
+inline bool same_bits(const SliceData& a, const SliceData& b) {
+  const auto same = [](const auto& x, const auto& y) {
+    return x.size() == y.size() &&
+           (x.empty() || std::memcmp(x.data(), y.data(), x.size() * sizeof(x[0])) == 0);
+  };
+  return same(a.high, b.high) && same(a.remainder, b.remainder) && same(a.full, b.full) &&
+         same(a.exp_avg, b.exp_avg) && same(a.exp_avg_sq, b.exp_avg_sq);
+}
+
+}  // namespace megatrain

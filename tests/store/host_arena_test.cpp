@@ -1,0 +1,142 @@
+#include "core/store/host_arena.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <fstream>
+#include <string>
+
+#include "core/store/host_memory.h"
+#include "tests/store/memory_map.h"
+
+namespace megatrain {
+namespace {
+
+constexpr Index kMiB = Index{1} << 20;
+
+struct Range {
+  const void* data;
+  Index bytes;
+};
+
+/// A device that only notes what is registered with it.
+class NotingDevice : public Device {
+ public:
+  struct Registration : HostRegistration {
+    Registration(NotingDevice& to, const void* data) : device(to), begin(data) {}
+    ~Registration() override {
+      // Still mapped at this moment: unregistering memory that is gone is undefined.
+      EXPECT_GT(mapped_bytes(begin, 4096), 0);
+      ++device.ended;
+    }
+    NotingDevice& device;
+    const void* begin;
+  };
+
+  NotingDevice() { info_.total_memory = 0; }
+  const DeviceInfo& info() const override { return info_; }
+  std::unique_ptr<Stream> make_stream(std::string_view) override { return nullptr; }
+  std::unique_ptr<Event> make_event() override { return nullptr; }
+  std::unique_ptr<TimedEvent> make_timed_event() override { return nullptr; }
+  std::unique_ptr<DeviceMemory> allocate(std::int64_t) override { return nullptr; }
+  std::unique_ptr<HostRegistration> register_host(void* data, std::int64_t bytes) override {
+    ranges.push_back({data, bytes});
+    return std::make_unique<Registration>(*this, data);
+  }
+  std::int64_t reserve_bytes() const override { return 0; }
+
+  std::vector<Range> ranges;
+  int ended = 0;
+
+ private:
+  DeviceInfo info_;
+};
+
+TEST(HostArena, IsExactlyAsLargeAsAskedAndThere) {
+  ThreadPool pool(2);
+  NotingDevice device;
+  for (const Index bytes : {Index{1}, Index{4096}, 3 * kMiB + 4096, 256 * kMiB + 12288}) {
+    const Index before = resident_bytes();
+    const HostArena arena("test arena", bytes, device, pool);
+    const Index size = round_up(bytes, 4096);
+    EXPECT_EQ(arena.bytes(), bytes);
+    EXPECT_EQ(mapped_bytes(arena.data(), size), size);
+    EXPECT_EQ(resident_bytes(arena.data(), size), size);
+    if (bytes > 100 * kMiB) {
+      const auto grown = static_cast<double>(resident_bytes() - before);
+      EXPECT_NEAR(grown / static_cast<double>(bytes), 1.0, 0.01);
+    }
+    // Zero from end to end, and writable.
+    EXPECT_TRUE(std::all_of(arena.data(), arena.data() + bytes,
+                            [](std::byte b) { return b == std::byte{0}; }));
+    arena.data()[0] = arena.data()[bytes - 1] = std::byte{1};
+  }
+}
+
+TEST(HostArena, GivesEverythingBack) {
+  ThreadPool pool(1);
+  NotingDevice device;
+  const Index before = virtual_bytes();
+  const void* data = nullptr;
+  {
+    HostArena arena("test arena", 64 * kMiB + 4096, device, pool);
+    data = arena.data();
+    // Moves keep the data in place, and free it once.
+    HostArena moved = std::move(arena);
+    EXPECT_EQ(moved.data(), data);
+    arena = std::move(moved);
+    EXPECT_EQ(arena.data(), data);
+    EXPECT_EQ(device.ended, 0);
+  }
+  EXPECT_EQ(device.ended, 1);
+  EXPECT_EQ(mapped_bytes(data, 64 * kMiB), 0);
+  EXPECT_LE(virtual_bytes(), before + kMiB);
+}
+
+TEST(HostArena, AnEmptyOneMapsNothing) {
+  ThreadPool pool(1);
+  NotingDevice device;
+  const HostArena arena("nothing", 0, device, pool);
+  EXPECT_EQ(arena.data(), nullptr);
+  EXPECT_TRUE(device.ranges.empty());
+  EXPECT_EQ(HostArena().data(), nullptr);
+}
+
+TEST(HostArena, RefusesBeforeMapping) {
+  ThreadPool pool(1);
+  NotingDevice device;
+  const Index before = virtual_bytes();
+  EXPECT_THROW(HostArena("too much", available_host_memory().available * 2, device, pool),
+               UserError);
+  EXPECT_LE(virtual_bytes(), before + kMiB);
+  EXPECT_TRUE(device.ranges.empty());
+}
+
+TEST(HostArena, RegistersAllOfItOnceAndTellsProgress) {
+  ThreadPool pool(2);
+  NotingDevice device;
+  Index touched = 0;
+  const Index bytes = 40 * kMiB + 8192;
+  const std::vector<Index> cuts = {4096, 5000, 20 * kMiB};
+  const HostArena arena("test arena", bytes, device, pool,
+                        {.cuts = cuts, .touched = [&](Index more) { touched += more; }});
+  EXPECT_EQ(touched, bytes);
+  ASSERT_EQ(device.ranges.size(), 1U);  // far below 16 GiB
+  EXPECT_EQ(device.ranges[0].data, arena.data());
+  EXPECT_EQ(device.ranges[0].bytes, bytes);
+}
+
+TEST(HostArena, CutsRegistrationsAtWholePagesOfTheCutsGiven) {
+  const Index gib = Index{1} << 30;
+  const std::vector<Index> cuts = {0,        9 * gib,  16 * gib + 100, 17 * gib,
+                                   20 * gib, 33 * gib, 34 * gib};
+  const auto ends = registration_ends(34 * gib + 5, cuts, 4096);
+  EXPECT_EQ(ends, (std::vector<Index>{17 * gib, 33 * gib, 34 * gib + 5}));
+  EXPECT_EQ(registration_ends(100, {}, 4096), std::vector<Index>{100});
+  EXPECT_EQ(registration_ends(40 * gib, {}, 4096), std::vector<Index>{40 * gib});
+  const std::vector<Index> at_the_end = {0, 20 * gib};
+  EXPECT_EQ(registration_ends(20 * gib, at_the_end, 4096), std::vector<Index>{20 * gib});
+}
+
+}  // namespace
+}  // namespace megatrain

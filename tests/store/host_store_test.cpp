@@ -1,0 +1,238 @@
+#include "core/store/host_store.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <random>
+
+#include "core/store/split_master.h"
+#include "tests/store/memory_map.h"
+
+namespace megatrain {
+namespace {
+
+ModelConfig odd_config() {
+  ModelConfig config = preset("qwen2-tiny");
+  config.vocabulary = 131;
+  config.intermediate = 83;
+  return config;
+}
+
+class HostStoreTest : public ::testing::TestWithParam<MasterFormat> {
+ protected:
+  std::unique_ptr<Device> device_ = make_cpu_device({.threads = 1});
+  ThreadPool pool_{2};
+  HostStore make(const ModelConfig& config, Index gradient_bytes = 2) {
+    return HostStore(Model(config), {.master = GetParam(), .gradient_bytes = gradient_bytes},
+                     *device_, pool_);
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Masters, HostStoreTest,
+                         ::testing::Values(MasterFormat::split, MasterFormat::fp32),
+                         [](const auto& info) {
+                           return info.param == MasterFormat::split ? "split" : "fp32";
+                         });
+
+TEST_P(HostStoreTest, MapsWhatStoreBytesSaysAndNoMore) {
+  ModelConfig config = preset("qwen2-tiny");
+  config.vocabulary = 100'003;  // large enough that one percent is more than noise
+  for (const Index gradient_bytes : {2, 4}) {
+    const Model model(config);
+    const StoreBytes bytes = store_bytes(model, GetParam(), gradient_bytes);
+    Index elements = 0;
+    for (const Unit& unit : model.units()) elements += unit.slab_elements;
+    EXPECT_EQ(bytes.total(), elements * (12 + gradient_bytes));
+
+    const Index before = resident_bytes();
+    const HostStore store = make(config, gradient_bytes);
+    const auto grown = static_cast<double>(resident_bytes() - before);
+    EXPECT_NEAR(grown / static_cast<double>(bytes.total()), 1.0, 0.01);
+    EXPECT_EQ(store.bytes().total(), bytes.total());
+    EXPECT_EQ(resident_bytes(store.weights(0), bytes.weights), bytes.weights);
+    EXPECT_EQ(resident_bytes(store.gradient(0), bytes.gradient), bytes.gradient);
+    EXPECT_EQ(resident_bytes(store.exp_avg(0), bytes.exp_avg), bytes.exp_avg);
+    EXPECT_EQ(resident_bytes(store.exp_avg_sq(0), bytes.exp_avg_sq), bytes.exp_avg_sq);
+    if (GetParam() == MasterFormat::split) {
+      EXPECT_EQ(resident_bytes(store.remainder(0), bytes.remainder), bytes.remainder);
+    } else {
+      EXPECT_EQ(store.remainder(0), nullptr);
+      EXPECT_EQ(bytes.remainder, 0);
+    }
+  }
+}
+
+TEST_P(HostStoreTest, SlabsFollowOneAnother) {
+  const HostStore store = make(odd_config());
+  const Model& model = store.model();
+  const Index width = GetParam() == MasterFormat::split ? 2 : 4;
+  for (Index unit = 0; unit + 1 < model.unit_count(); ++unit) {
+    const Index n = model.unit(unit).slab_elements;
+    EXPECT_EQ(store.weights(unit + 1) - store.weights(unit), n * width);
+    EXPECT_EQ(store.gradient(unit + 1) - store.gradient(unit), n * 2);
+    EXPECT_EQ(store.exp_avg(unit + 1) - store.exp_avg(unit), n);
+    EXPECT_EQ(store.exp_avg_sq(unit + 1) - store.exp_avg_sq(unit), n);
+  }
+  EXPECT_THROW((void)store.weights(model.unit_count()), LogicError);
+  EXPECT_THROW((void)store.weights(-1), LogicError);
+}
+
+TEST_P(HostStoreTest, WhatIsWrittenIsReadAnyWay) {
+  HostStore store = make(odd_config());
+  std::mt19937 random(3);
+  for (Index unit = 0; unit < store.model().unit_count(); ++unit) {
+    for (const ParamDesc& param : store.model().unit(unit).params) {
+      std::vector<float> values(static_cast<std::size_t>(param.elements()));
+      for (float& value : values) do
+          value = std::bit_cast<float>(static_cast<std::uint32_t>(random()));
+        while (!is_master(value));
+      // In two pieces, read in three.
+      const auto span = std::span<const float>(values);
+      const std::size_t cut = values.size() / 3;
+      store.write_master(unit, param, 0, span.first(cut));
+      store.write_master(unit, param, static_cast<Index>(cut), span.subspan(cut));
+      std::vector<float> back(values.size());
+      const auto into = std::span(back);
+      const std::size_t half = values.size() / 2;
+      store.read_master(unit, param, 0, into.first(1));
+      store.read_master(unit, param, 1, into.subspan(1, half));
+      store.read_master(unit, param, static_cast<Index>(half) + 1, into.subspan(half + 1));
+      for (std::size_t i = 0; i < values.size(); ++i)
+        ASSERT_EQ(std::bit_cast<std::uint32_t>(values[i]), std::bit_cast<std::uint32_t>(back[i]))
+            << param.name << " " << i;
+    }
+  }
+}
+
+TEST_P(HostStoreTest, WeightsThatStreamAreTheNearestBf16) {
+  HostStore store = make(odd_config());
+  const ParamDesc& param = store.model().unit(1).params.front();
+  const float value = 0.1F;
+  store.write_master(1, param, 0, std::span(&value, 1));
+  if (GetParam() == MasterFormat::split) {
+    const auto* const weights = reinterpret_cast<const bfloat16*>(store.weights(1));
+    EXPECT_EQ(weights[param.offset].bits, to_bfloat16(value).bits);
+  } else {
+    EXPECT_EQ(reinterpret_cast<const float*>(store.weights(1))[param.offset], value);
+  }
+}
+
+TEST_P(HostStoreTest, BadValuesAreRefusedByNameAndNothingIsWritten) {
+  HostStore store = make(odd_config());
+  const ParamDesc& param = store.model().unit(1).params.back();
+  const float bad[] = {std::nanf(""), std::numeric_limits<float>::infinity(),
+                       -std::numeric_limits<float>::infinity(), std::numeric_limits<float>::max()};
+  for (const float value : bad) {
+    const float values[] = {1, 2, value, 4};
+    try {
+      store.write_master(1, param, 1, values);
+      FAIL() << value;
+    } catch (const UserError& error) {
+      EXPECT_NE(std::string(error.what()).find("element 3 of '" + param.name + "'"),
+                std::string::npos)
+          << error.what();
+    }
+    float back[5];
+    store.read_master(1, param, 0, back);
+    for (const float b : back) EXPECT_EQ(b, 0.0F);
+  }
+}
+
+TEST_P(HostStoreTest, RangesOutsideTheParameterAreBugs) {
+  HostStore store = make(odd_config());
+  const ParamDesc& param = store.model().unit(1).params.front();
+  std::vector<float> two(2);
+  EXPECT_THROW(store.read_master(1, param, -1, two), LogicError);
+  EXPECT_THROW(store.read_master(1, param, param.elements() - 1, two), LogicError);
+  EXPECT_THROW(store.write_master(1, param, param.elements(), two), LogicError);
+  EXPECT_THROW(store.write_master(99, param, 0, two), LogicError);
+  EXPECT_NO_THROW(store.read_master(1, param, param.elements() - 2, two));
+}
+
+TEST_P(HostStoreTest, InitializeFillsMastersAndLeavesPaddingZero) {
+  HostStore store = make(odd_config());
+  initialize(store, 17, pool_);
+  for (Index unit = 0; unit < store.model().unit_count(); ++unit) {
+    const Unit& desc = store.model().unit(unit);
+    std::vector<bool> owned(static_cast<std::size_t>(desc.slab_elements));
+    for (const ParamDesc& param : desc.params) {
+      std::vector<float> expected(static_cast<std::size_t>(param.elements()));
+      initial_values(param, 17, 0, expected);
+      std::vector<float> actual(expected.size());
+      store.read_master(unit, param, 0, actual);
+      EXPECT_EQ(actual, expected) << param.name;
+      std::fill_n(owned.begin() + param.offset, param.elements(), true);
+    }
+    const auto* const bf16 = reinterpret_cast<const std::uint16_t*>(store.weights(unit));
+    const auto* const fp32 = reinterpret_cast<const std::uint32_t*>(store.weights(unit));
+    for (Index i = 0; i < desc.slab_elements; ++i) {
+      if (owned[static_cast<std::size_t>(i)]) continue;
+      const bool zero = GetParam() == MasterFormat::split
+                            ? bf16[i] == 0 && store.remainder(unit)[i] == 0
+                            : fp32[i] == 0;
+      ASSERT_TRUE(zero) << desc.name() << " padding at " << i;
+    }
+  }
+}
+
+TEST_P(HostStoreTest, InitializeDoesNotDependOnThreads) {
+  HostStore one = make(odd_config());
+  HostStore other = make(odd_config());
+  ThreadPool single(1);
+  ThreadPool three(3);
+  initialize(one, 17, single);
+  initialize(other, 17, three);
+  for (Index unit = 0; unit < one.model().unit_count(); ++unit) {
+    const Index bytes =
+        one.model().unit(unit).slab_elements * (GetParam() == MasterFormat::split ? 2 : 4);
+    EXPECT_EQ(std::memcmp(one.weights(unit), other.weights(unit), static_cast<std::size_t>(bytes)),
+              0);
+  }
+}
+
+TEST_P(HostStoreTest, RefusesWhatDoesNotFitBeforeMapping) {
+  const Model model(preset("llama-3-70b"));
+  if (store_bytes(model, GetParam(), 2).total() < status_bytes("VmSize"))
+    GTEST_SKIP() << "a machine for giants";
+  const Index before = virtual_bytes();
+  try {
+    const HostStore store(model, {.master = GetParam()}, *device_, pool_);
+    GTEST_SKIP() << "this machine has the memory";
+  } catch (const UserError& error) {
+    const std::string need = std::to_string(store_bytes(model, GetParam(), 2).total());
+    EXPECT_NE(std::string(error.what()).find(need), std::string::npos) << error.what();
+  }
+  EXPECT_LE(virtual_bytes(), before + (Index{1} << 20));
+}
+
+TEST_P(HostStoreTest, TellsProgressUpToTheTotal) {
+  Index last = 0;
+  Index calls = 0;
+  const Model model(odd_config());
+  const Index total = store_bytes(model, GetParam(), 2).total();
+  const HostStore store(model,
+                        {.master = GetParam(),
+                         .progress =
+                             [&](Index done, Index all) {
+                               EXPECT_GT(done, last);
+                               EXPECT_EQ(all, total);
+                               last = done;
+                               ++calls;
+                             }},
+                        *device_, pool_);
+  EXPECT_EQ(last, total);
+  EXPECT_GE(calls, 4);
+}
+
+TEST(StoreBytes, KnowsTheBigOnes) {
+  // 14 bytes a parameter by default, beyond 2^31 elements in all.
+  const Model model(preset("qwen2.5-7b"));
+  const StoreBytes bytes = store_bytes(model, MasterFormat::split, 2);
+  const double per_parameter =
+      static_cast<double>(bytes.total()) / static_cast<double>(model.parameter_count());
+  EXPECT_NEAR(per_parameter, 14.0, 0.01);
+  EXPECT_THROW((void)store_bytes(model, MasterFormat::split, 3), LogicError);
+}
+
+}  // namespace
+}  // namespace megatrain
