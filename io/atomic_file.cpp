@@ -113,7 +113,8 @@ AtomicFolder::~AtomicFolder() {
 
 void AtomicFolder::commit() {
   sync_folder(temporary_);
-  const bool exists = fs::exists(fs::symlink_status(folder_));
+  std::error_code ignored;
+  const bool exists = fs::exists(fs::symlink_status(folder_, ignored));
   if (exists && !replace_)
     throw UserError(fmt::format("{} has appeared meanwhile", quote(folder_.string())));
   // Swapping two folders is one step for every reader; the old one then goes by its new name.

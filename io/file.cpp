@@ -7,6 +7,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <system_error>
 #include <utility>
 
 #include "io/text.h"
@@ -82,6 +83,13 @@ void InputFile::read(Index offset, std::span<std::byte> out) const {
     out = out.subspan(static_cast<std::size_t>(count));
     offset += count;
   }
+}
+
+bool exists(const std::filesystem::path& path) {
+  std::error_code error;
+  const bool found = std::filesystem::exists(path, error);
+  if (error) throw_system_error("examine", path, error.value());
+  return found;
 }
 
 std::string read_whole_file(const std::filesystem::path& path, Index limit) {

@@ -1,10 +1,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
 #include <map>
-#include <mutex>
 
 #include "io/atomic_file.h"
 #include "io/hf_folder.h"
@@ -16,8 +14,6 @@ namespace megatrain::io {
 
 namespace {
 
-/// Elements that one thread reads, rounds and writes at a time.
-constexpr Index kPiece = Index{1} << 20;
 /// From here on an fp32 rounds to an infinite bf16.
 constexpr float kBf16Overflow = 0x1.FFp127F;
 
@@ -101,27 +97,16 @@ void write_weights(const HostStore& store, const std::vector<Shard>& shards,
     writers.push_back(std::make_unique<SafetensorsWriter>(folder / shard.name, std::move(specs)));
     for (const Tensor& tensor : shard.tensors) {
       const Index elements = tensor.param->elements();
-      for (Index first = 0; first < elements; first += kPiece)
+      for (Index first = 0; first < elements; first += kPieceElements)
         pieces.push_back(
-            {&tensor, writers.back().get(), first, std::min(kPiece, elements - first)});
+            {&tensor, writers.back().get(), first, std::min(kPieceElements, elements - first)});
     }
     total += shard.bytes;
   }
-  std::mutex mutex;
-  Index done = 0;
-  std::atomic<bool> failed = false;
-  pool.for_each(static_cast<Index>(pieces.size()), [&](Index i) {
-    if (failed) return;
+  run_pieces(pool, static_cast<Index>(pieces.size()), total, progress, [&](Index i) {
     const Piece& piece = pieces[static_cast<std::size_t>(i)];
-    try {
-      write_piece(store, *piece.tensor, piece.first, piece.count, type, *piece.writer);
-    } catch (...) {
-      failed = true;
-      throw;
-    }
-    const std::lock_guard lock(mutex);
-    done += piece.count * size_of(type);
-    if (progress) progress(done, total);
+    write_piece(store, *piece.tensor, piece.first, piece.count, type, *piece.writer);
+    return piece.count * size_of(type);
   });
   for (const auto& writer : writers) writer->finish();
 }

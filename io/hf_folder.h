@@ -3,13 +3,12 @@
 /// A Hugging Face model folder: config.json, the small files beside it, and the weights.
 
 #include <filesystem>
-#include <functional>
 #include <string>
 #include <vector>
 
-#include "core/base/thread_pool.h"
 #include "core/store/host_store.h"
 #include "io/hf_config.h"
+#include "io/pieces.h"
 
 namespace megatrain::io {
 
@@ -18,9 +17,6 @@ struct SideFile {
   std::string name;
   std::string content;
 };
-
-/// Called with bytes done and bytes in all, one call at a time.
-using Progress = std::function<void(Index, Index)>;
 
 /// The files of an opened folder, ready to read. Cheap: no weights are read here.
 class HfFolder {

@@ -2,11 +2,9 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
 #include <cstring>
 #include <map>
-#include <mutex>
 #include <unordered_set>
 
 #include "io/hf_folder.h"
@@ -23,8 +21,6 @@ namespace {
 constexpr std::string_view kSingle = "model.safetensors";
 constexpr std::string_view kIndex = "model.safetensors.index.json";
 constexpr Index kLargestIndex = 100'000'000;
-/// Elements that one thread reads, converts and stores at a time.
-constexpr Index kPiece = Index{1} << 20;
 
 /// A tensor and the file that holds it.
 struct Source {
@@ -36,12 +32,12 @@ struct Source {
 class WeightFiles {
  public:
   explicit WeightFiles(const fs::path& folder) : folder_(folder) {
-    if (fs::exists(folder / kSingle)) {
+    if (exists(folder / kSingle)) {
       open(std::string(kSingle));
-    } else if (fs::exists(folder / kIndex)) {
+    } else if (exists(folder / kIndex)) {
       open_shards();
-    } else if (fs::exists(folder / "pytorch_model.bin") ||
-               fs::exists(folder / "pytorch_model.bin.index.json")) {
+    } else if (exists(folder / "pytorch_model.bin") ||
+               exists(folder / "pytorch_model.bin.index.json")) {
       throw UserError(
           fmt::format("{} holds pickled weights, which are not read: save the model "
                       "again with safe_serialization=True",
@@ -90,7 +86,7 @@ class WeightFiles {
       shards[*name].push_back(entry.name);
     }
     for (const auto& [name, tensors] : shards) {
-      if (!fs::exists(folder_ / name))
+      if (!exists(folder_ / name))
         throw UserError(fmt::format("{}: the file {} is missing", source, quote(name)));
       open(name);
       for (const std::string& tensor : tensors)
@@ -234,25 +230,14 @@ void load_weights(const fs::path& folder, HostStore& store, ThreadPool& pool,
   Index total = 0;
   for (const Plan& plan : matcher.plans()) {
     const Index elements = plan.param->elements();
-    for (Index first = 0; first < elements; first += kPiece)
-      pieces.push_back({&plan, first, std::min(kPiece, elements - first)});
+    for (Index first = 0; first < elements; first += kPieceElements)
+      pieces.push_back({&plan, first, std::min(kPieceElements, elements - first)});
     total += plan.source.tensor->end - plan.source.tensor->begin;
   }
-  std::mutex mutex;
-  Index done = 0;
-  std::atomic<bool> failed = false;
-  pool.for_each(static_cast<Index>(pieces.size()), [&](Index i) {
-    if (failed) return;
+  run_pieces(pool, static_cast<Index>(pieces.size()), total, progress, [&](Index i) {
     const Piece& piece = pieces[static_cast<std::size_t>(i)];
-    try {
-      load_piece(*piece.plan, piece.first, piece.count, store);
-    } catch (...) {
-      failed = true;
-      throw;
-    }
-    const std::lock_guard lock(mutex);
-    done += piece.count * bits_of(piece.plan->source.tensor->type) / 8;
-    if (progress) progress(done, total);
+    load_piece(*piece.plan, piece.first, piece.count, store);
+    return piece.count * bits_of(piece.plan->source.tensor->type) / 8;
   });
 }
 
