@@ -107,12 +107,12 @@ void store_tile(const float* tile, Head<T> head, Range rows, Index head_dim, flo
 /// Which of the lanes are visible when `first` is query - key of lane 0, growing by `step` a lane.
 HWY_INLINE hn::Mask<Floats> visible(Index first, std::int32_t step, Index window) {
   const hn::RebindToSigned<Floats> d;
-  const auto difference =
-      hn::MulAdd(hn::Iota(d, 0), hn::Set(d, step), hn::Set(d, static_cast<std::int32_t>(first)));
+  const auto difference = hn::Add(hn::Mul(hn::Iota(d, 0), hn::Set(d, step)),
+                                  hn::Set(d, static_cast<std::int32_t>(first)));
   const auto limit = hn::Set(
       d, window > 0 ? static_cast<std::int32_t>(window) : std::numeric_limits<std::int32_t>::max());
   return hn::RebindMask(Floats(),
-                        hn::And(hn::Ge(difference, hn::Zero(d)), hn::Lt(difference, limit)));
+                        hn::And(hn::Gt(difference, hn::Set(d, -1)), hn::Lt(difference, limit)));
 }
 
 /// Takes a tile of scores [keys, queries] into the running softmax of each query: scores become
