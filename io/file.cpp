@@ -85,7 +85,7 @@ void InputFile::read(Index offset, std::span<std::byte> out) const {
   }
 }
 
-bool exists(const std::filesystem::path& path) {
+bool file_exists(const std::filesystem::path& path) {
   std::error_code error;
   const bool found = std::filesystem::exists(path, error);
   if (error) throw_system_error("examine", path, error.value());

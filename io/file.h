@@ -51,7 +51,7 @@ class InputFile {
 };
 
 /// Whether something has that name (a broken link has not).
-bool exists(const std::filesystem::path& path);
+bool file_exists(const std::filesystem::path& path);
 
 /// The whole of a small file. @throws UserError when it is larger than `limit` bytes
 std::string read_whole_file(const std::filesystem::path& path, Index limit);

@@ -38,13 +38,13 @@ constexpr std::array<std::string_view, 16> kSideFiles = {"generation_config.json
 
 HfFolder::HfFolder(fs::path folder) : path_(std::move(folder)) {
   const fs::path config_path = path_ / "config.json";
-  if (!exists(config_path))
+  if (!file_exists(config_path))
     throw UserError(
         fmt::format("{} is no model folder: it has no config.json", quote(path_.string())));
   side_files_.push_back({"config.json", read_whole_file(config_path, kLargestConfig)});
   config_ = parse_hf_config(side_files_.front().content, config_path.string());
   for (const std::string_view name : kSideFiles)
-    if (exists(path_ / name))
+    if (file_exists(path_ / name))
       side_files_.push_back({std::string(name), read_whole_file(path_ / name, kLargestSideFile)});
 }
 

@@ -32,12 +32,12 @@ struct Source {
 class WeightFiles {
  public:
   explicit WeightFiles(const fs::path& folder) : folder_(folder) {
-    if (exists(folder / kSingle)) {
+    if (file_exists(folder / kSingle)) {
       open(std::string(kSingle));
-    } else if (exists(folder / kIndex)) {
+    } else if (file_exists(folder / kIndex)) {
       open_shards();
-    } else if (exists(folder / "pytorch_model.bin") ||
-               exists(folder / "pytorch_model.bin.index.json")) {
+    } else if (file_exists(folder / "pytorch_model.bin") ||
+               file_exists(folder / "pytorch_model.bin.index.json")) {
       throw UserError(
           fmt::format("{} holds pickled weights, which are not read: save the model "
                       "again with safe_serialization=True",
@@ -86,7 +86,7 @@ class WeightFiles {
       shards[*name].push_back(entry.name);
     }
     for (const auto& [name, tensors] : shards) {
-      if (!exists(folder_ / name))
+      if (!file_exists(folder_ / name))
         throw UserError(fmt::format("{}: the file {} is missing", source, quote(name)));
       open(name);
       for (const std::string& tensor : tensors)

@@ -66,7 +66,7 @@ Layout find_layout(const InputFile& file) {
     if (head[0] == other.magic)
       throw UserError(fmt::format("{} is {}, not training data", source, other.what));
   fs::path index = file.path();
-  if (exists(index.replace_extension(".idx")))
+  if (file_exists(index.replace_extension(".idx")))
     throw UserError(
         fmt::format("{} has an index beside it ({}): Megatron's datasets are not read; "
                     "convert it to headerless 16-bit tokens or llm.c's .bin",
