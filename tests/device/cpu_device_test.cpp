@@ -1,0 +1,290 @@
+#include "core/device/cpu/cpu_device.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <stdexcept>
+#include <thread>
+#include <vector>
+
+#include "core/base/error.h"
+
+namespace megatrain {
+namespace {
+
+using namespace std::chrono_literals;
+
+/// Long enough that only a hang reaches it.
+constexpr auto kPatience = 20s;
+
+/// Waits for a flag that another thread sets; false when nobody does.
+bool comes_true(const std::atomic<bool>& flag) {
+  const auto end = std::chrono::steady_clock::now() + kPatience;
+  while (!flag) {
+    if (std::chrono::steady_clock::now() > end) return false;
+    std::this_thread::yield();
+  }
+  return true;
+}
+
+/// Work that holds its stream until it is let go.
+class Gate {
+ public:
+  void hold(CpuStream& stream) {
+    stream.enqueue([this] {
+      if (!comes_true(open_)) throw Error("the gate never opened");
+    });
+  }
+  void open() { open_ = true; }
+
+ private:
+  std::atomic<bool> open_{false};
+};
+
+class CpuDeviceTest : public testing::Test {
+ protected:
+  std::unique_ptr<Stream> stream_ = device_->make_stream("a stream with a long name");
+  std::unique_ptr<Stream> other_ = device_->make_stream("other");
+
+  static CpuStream& own(const std::unique_ptr<Stream>& stream) {
+    return dynamic_cast<CpuStream&>(*stream);
+  }
+
+ private:
+  // Made first, destroyed last.
+  static inline const std::unique_ptr<Device> device_ = make_cpu_device({.threads = 2});
+
+ protected:
+  static Device& device() { return *device_; }
+};
+
+TEST_F(CpuDeviceTest, SaysWhatItIs) {
+  const DeviceInfo& info = device().info();
+  EXPECT_EQ(info.kind, DeviceKind::cpu);
+  EXPECT_FALSE(info.name.empty());
+  EXPECT_GT(info.total_memory, Index{1} << 28);
+  EXPECT_NE(info.numerics.find("oneDNN"), std::string::npos) << info.numerics;
+  EXPECT_EQ(device().reserve_bytes(), 0);
+  EXPECT_EQ(&stream_->device(), &device());
+}
+
+TEST_F(CpuDeviceTest, MemoryIsExactAlignedAndZero) {
+  const auto memory = device().allocate(10001);
+  EXPECT_EQ(memory->bytes(), 10001);
+  EXPECT_EQ(reinterpret_cast<std::uintptr_t>(memory->data()) % 4096, 0U);
+  for (Index i = 0; i < 10001; ++i) ASSERT_EQ(memory->data()[i], std::byte{0});
+  EXPECT_EQ(device().allocate(0)->bytes(), 0);
+}
+
+TEST_F(CpuDeviceTest, MemoryThatIsNotThereIsTheUsersMistake) {
+  for (const Index bytes : {device().info().total_memory + 1, Index{1} << 50, Index{1} << 62}) {
+    try {
+      const auto memory = device().allocate(bytes);
+      FAIL() << "allocated " << bytes;
+    } catch (const UserError& error) {
+      EXPECT_NE(std::string(error.what()).find(format_bytes(bytes)), std::string::npos)
+          << error.what();
+    }
+  }
+}
+
+TEST_F(CpuDeviceTest, ThreadsAreChecked) {
+  EXPECT_THROW(make_cpu_device({.threads = -1}), UserError);
+  const auto three = make_cpu_device({.threads = 3});
+  const auto stream = three->make_stream("three");
+  EXPECT_EQ(own(stream).pool().threads(), 3);
+  const auto automatic = make_cpu_device();
+  const auto other = automatic->make_stream("automatic");
+  EXPECT_EQ(own(other).pool().threads(), available_cores());
+}
+
+TEST_F(CpuDeviceTest, RunsInOrderAndReturnsAtOnce) {
+  Gate gate;
+  std::vector<int> order;
+  gate.hold(own(stream_));
+  for (int i = 0; i < 1000; ++i) own(stream_).enqueue([&order, i] { order.push_back(i); });
+  gate.open();  // the calls above came back although nothing could run
+  stream_->synchronize();
+  ASSERT_EQ(order.size(), 1000U);
+  for (int i = 0; i < 1000; ++i) EXPECT_EQ(order[static_cast<std::size_t>(i)], i);
+}
+
+TEST_F(CpuDeviceTest, CopiesAndFills) {
+  std::vector<std::uint8_t> host(1000);
+  for (std::size_t i = 0; i < host.size(); ++i) host[i] = static_cast<std::uint8_t>(i * 7);
+  std::vector<std::uint8_t> back(1000);
+  const auto registration = device().register_host(host.data(), 1000);
+  ASSERT_NE(registration, nullptr);
+  const auto memory = device().allocate(1000);
+  stream_->copy(memory->data(), host.data(), 1000);
+  stream_->fill(memory->data() + 10, 0xFF, 5);
+  stream_->copy(back.data(), memory->data(), 1000);
+  stream_->copy(nullptr, nullptr, 0);
+  stream_->synchronize();
+  std::memset(host.data() + 10, 0xFF, 5);
+  EXPECT_EQ(back, host);
+}
+
+TEST_F(CpuDeviceTest, RefusesACopyOntoItself) {
+  const auto memory = device().allocate(100);
+  EXPECT_THROW(stream_->copy(memory->data(), memory->data() + 50, 51), LogicError);
+  EXPECT_THROW(stream_->copy(memory->data() + 50, memory->data(), 51), LogicError);
+  EXPECT_THROW(stream_->copy(memory->data(), memory->data() + 50, -1), LogicError);
+  EXPECT_NO_THROW(stream_->copy(memory->data(), memory->data() + 50, 50));
+  stream_->synchronize();
+}
+
+TEST_F(CpuDeviceTest, CopyAndComputeRunTogether) {
+  // The compute stream is busy until a copy that is enqueued later has happened: streams that took
+  // turns would time out. The same with more copies than the streams could buffer up.
+  const auto memory = device().allocate(1 << 16);
+  const auto source = device().allocate(1 << 16);
+  for (int round = 0; round < 20; ++round) {
+    Gate copied;
+    std::atomic<bool> still_computing{false};
+    bool met = false;
+    own(stream_).enqueue([&] { still_computing = true; });
+    copied.hold(own(stream_));
+    own(stream_).enqueue([&] { still_computing = false; });
+    for (int i = 0; i < 50; ++i) other_->copy(memory->data(), source->data(), memory->bytes());
+    own(other_).enqueue([&] {
+      met = comes_true(still_computing);
+      copied.open();
+    });
+    EXPECT_NO_THROW(stream_->synchronize());
+    other_->synchronize();
+    EXPECT_TRUE(met);
+  }
+}
+
+TEST_F(CpuDeviceTest, AnEventOrdersStreams) {
+  const auto event = device().make_event();
+  std::vector<int> order;  // unprotected: only the event orders it
+  for (int i = 0; i < 500; ++i) {
+    own(stream_).enqueue([&order] { order.push_back(0); });
+    stream_->record(*event);
+    other_->wait(*event);
+    own(other_).enqueue([&order] { order.push_back(1); });
+    other_->record(*event);
+    stream_->wait(*event);
+  }
+  stream_->synchronize();
+  other_->synchronize();
+  ASSERT_EQ(order.size(), 1000U);
+  for (std::size_t i = 0; i < order.size(); ++i) EXPECT_EQ(order[i], static_cast<int>(i % 2));
+}
+
+TEST_F(CpuDeviceTest, AWaitMeansTheRecordBeforeIt) {
+  const auto event = device().make_event();
+  Gate gate;
+  stream_->record(*event);
+  other_->wait(*event);
+  gate.hold(own(stream_));
+  stream_->record(*event);  // must not hold up the wait above
+  other_->synchronize();
+  EXPECT_FALSE(event->reached());
+  // The latest record counts, though it is on another stream and reached before the older one.
+  other_->record(*event);
+  event->synchronize();
+  EXPECT_TRUE(event->reached());
+  gate.open();
+  stream_->synchronize();
+}
+
+TEST_F(CpuDeviceTest, AnEventNeverRecordedIsABug) {
+  const auto event = device().make_event();
+  EXPECT_THROW(stream_->wait(*event), LogicError);
+  EXPECT_THROW(event->synchronize(), LogicError);
+  EXPECT_FALSE(event->reached());
+}
+
+TEST_F(CpuDeviceTest, AnEventMayDieBeforeItIsReached) {
+  Gate gate;
+  gate.hold(own(stream_));
+  auto event = device().make_event();
+  stream_->record(*event);
+  other_->wait(*event);
+  event.reset();
+  gate.open();
+  other_->synchronize();
+}
+
+TEST_F(CpuDeviceTest, TimesWork) {
+  const auto begin = device().make_timed_event();
+  const auto end = device().make_timed_event();
+  stream_->record(*begin);
+  own(stream_).enqueue([] { std::this_thread::sleep_for(20ms); });
+  stream_->record(*end);
+  end->synchronize();
+  EXPECT_GE(end->seconds_since(*begin), 0.02);
+  EXPECT_LE(begin->seconds_since(*end), -0.02);
+  Gate gate;
+  gate.hold(own(stream_));
+  stream_->record(*end);
+  EXPECT_THROW(static_cast<void>(end->seconds_since(*begin)), LogicError);
+  gate.open();
+  stream_->synchronize();
+}
+
+TEST_F(CpuDeviceTest, AFailureStopsTheStreamAndIsRethrown) {
+  const auto stream = device().make_stream("fails");
+  const auto before = device().make_event();
+  const auto after = device().make_event();
+  bool ran = false;
+  stream->record(*before);
+  own(stream).enqueue([] { throw UserError("out of luck"); });
+  own(stream).enqueue([&ran] { ran = true; });
+  stream->record(*after);
+  EXPECT_NO_THROW(before->synchronize());
+  EXPECT_THROW(after->synchronize(), UserError);
+  EXPECT_TRUE(after->reached());
+  EXPECT_THROW(stream->synchronize(), UserError);
+  EXPECT_THROW(stream->synchronize(), UserError) << "the stream has failed for good";
+  EXPECT_FALSE(ran);
+
+  // What depends on it fails too; what came before does not, and other streams live on.
+  const auto dependent = device().make_stream("dependent");
+  dependent->wait(*before);
+  EXPECT_NO_THROW(dependent->synchronize());
+  dependent->wait(*after);
+  own(dependent).enqueue([&ran] { ran = true; });
+  EXPECT_THROW(dependent->synchronize(), UserError);
+  EXPECT_FALSE(ran);
+  EXPECT_NO_THROW(other_->synchronize());
+}
+
+TEST_F(CpuDeviceTest, AStreamEndsItsWorkBeforeItDies) {
+  std::atomic<int> ran{0};
+  {
+    const auto stream = device().make_stream("short");
+    for (int i = 0; i < 100; ++i) own(stream).enqueue([&ran] { ++ran; });
+  }
+  EXPECT_EQ(ran, 100);
+}
+
+TEST_F(CpuDeviceTest, PoolsOfTwoStreamsWorkAtTheSameTime) {
+  std::atomic<bool> first{false};
+  std::atomic<bool> second{false};
+  const auto meet = [](CpuStream& stream, std::atomic<bool>& mine, std::atomic<bool>& theirs) {
+    stream.enqueue([&] {
+      stream.pool().for_each(4, [&](Index) {
+        mine = true;
+        if (!comes_true(theirs)) throw Error("the other stream's loop did not run");
+      });
+    });
+  };
+  meet(own(stream_), first, second);
+  meet(own(other_), second, first);
+  EXPECT_NO_THROW(stream_->synchronize());
+  EXPECT_NO_THROW(other_->synchronize());
+}
+
+TEST(CudaDevice, IsRefusedWhereThereIsNone) {
+  if (cuda_device_count() > 0) GTEST_SKIP() << "there is a GPU";
+  EXPECT_THROW(make_cuda_device(), UserError);
+}
+
+}  // namespace
+}  // namespace megatrain

@@ -1,0 +1,58 @@
+// A schedule's missing event is seen by the thread sanitizer every time, whatever the timing, and
+// a complete schedule is clean.
+
+#include <gtest/gtest.h>
+#include <spawn.h>
+#include <sys/wait.h>
+
+#include <array>
+#include <string>
+#include <vector>
+
+namespace {
+
+constexpr int kRaceExitCode = 66;
+
+/// The exit code of race_child on one schedule; -1 when it did not exit by itself.
+int run(std::string schedule) {
+  std::string program = RACE_CHILD;
+  std::string options = "TSAN_OPTIONS=exitcode=66:symbolize=0";
+  const std::array<char*, 3> arguments{program.data(), schedule.data(), nullptr};
+  const std::array<char*, 2> environment{options.data(), nullptr};
+  posix_spawn_file_actions_t quiet;
+  posix_spawn_file_actions_init(&quiet);
+  posix_spawn_file_actions_addopen(&quiet, 2, "/dev/null", 1, 0);
+  pid_t child = 0;
+  const int status =
+      posix_spawn(&child, program.c_str(), &quiet, nullptr, arguments.data(), environment.data());
+  posix_spawn_file_actions_destroy(&quiet);
+  if (status != 0) return -1;
+  int result = 0;
+  waitpid(child, &result, 0);
+  return WIFEXITED(result) ? WEXITSTATUS(result) : -1;
+}
+
+class Race : public testing::TestWithParam<const char*> {};
+TEST_P(Race, IsReportedEveryTime) {
+  for (int attempt = 0; attempt < 5; ++attempt) EXPECT_EQ(run(GetParam()), kRaceExitCode);
+}
+INSTANTIATE_TEST_SUITE_P(
+    Schedules, Race,
+    testing::Values("race: two copies, nothing between", "race: the first has long ended",
+                    "race: the streams have met before", "race: recorded too early",
+                    "race: the wait saw the record before",
+                    "race: other work was waited for, after this was enqueued",
+                    "race: fill and copy", "race: announced rows of library code",
+                    "race: pool threads", "race: the host reads too early"));
+
+class Ordered : public testing::TestWithParam<const char*> {};
+TEST_P(Ordered, IsClean) {
+  for (int attempt = 0; attempt < 3; ++attempt) EXPECT_EQ(run(GetParam()), 0);
+}
+INSTANTIATE_TEST_SUITE_P(Schedules, Ordered,
+                         testing::Values("ordered: by an event", "ordered: by the host",
+                                         "ordered: by an event that the host waits for",
+                                         "ordered: by an event seen as reached",
+                                         "ordered: a ring of two buffers", "ordered: apart rows"));
+
+}  // namespace
