@@ -9,10 +9,12 @@ mkdir -p build/fuzz/crashes
 
 fuzz() {
   local target=$1 name=${1##*/fuzz_}
+  local dictionary=()
+  [[ -f tests/fuzz/$name.dict ]] && dictionary=("-dict=tests/fuzz/$name.dict")
   mkdir -p "build/fuzz/corpus/$name"
   if ! "$target" -max_total_time="$2" -timeout=10 -rss_limit_mb=2048 -max_len=65536 \
-      -print_final_stats=1 -artifact_prefix="build/fuzz/crashes/$name-" \
-      "build/fuzz/corpus/$name" "tests/fuzz/$name" > "build/fuzz/$name.log" 2>&1; then
+      -print_final_stats=1 -artifact_prefix="build/fuzz/crashes/$name-" "${dictionary[@]}" \
+      "build/fuzz/corpus/$name" "build/fuzz/seeds/$name" > "build/fuzz/$name.log" 2>&1; then
     tail -n 60 "build/fuzz/$name.log"
     echo "fuzzing: $name failed; its input is build/fuzz/crashes/$name-*"
     return 1
