@@ -30,7 +30,9 @@ TEST(CudaDeviceOpen, RefusesWhatIsNotThere) {
   const int count = cuda_device_count();
   EXPECT_THROW(static_cast<void>(make_cuda_device({.ordinal = count + 64})), UserError);
   EXPECT_THROW(static_cast<void>(make_cuda_device({.ordinal = -1})), UserError);
-  if (count == 0) EXPECT_THROW(static_cast<void>(make_cuda_device()), UserError);
+  if (count == 0) {
+    EXPECT_THROW(static_cast<void>(make_cuda_device()), UserError);
+  }
 }
 
 class CudaDeviceTest : public testing::Test {
