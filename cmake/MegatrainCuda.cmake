@@ -57,12 +57,24 @@ unset(MEGATRAIN_CUDNN_FRONTEND_INCLUDE CACHE)
 find_path(MEGATRAIN_CUDNN_FRONTEND_INCLUDE cudnn_frontend.h HINTS ${megatrain_frontend_hints})
 mark_as_advanced(MEGATRAIN_CUDNN_FRONTEND_INCLUDE)
 
+# From 1.19 on the headers need NVRTC and the driver library at link time.
+set(megatrain_frontend_version "")
+if(MEGATRAIN_CUDNN_FRONTEND_INCLUDE)
+  file(STRINGS "${MEGATRAIN_CUDNN_FRONTEND_INCLUDE}/cudnn_frontend_version.h" megatrain_frontend_lines
+       REGEX "define CUDNN_FRONTEND_(MAJOR|MINOR)_VERSION")
+  string(REGEX REPLACE "[^0-9]+([0-9]+)[^0-9]+([0-9]+).*" "\\1.\\2" megatrain_frontend_version
+         "${megatrain_frontend_lines}")
+endif()
+
 set(MEGATRAIN_HAS_CUDNN OFF)
 if(NOT CUDNN_INCLUDE_DIR OR NOT CUDNN_LIBRARY)
   message(STATUS "cuDNN not found: attention on CUDA uses the own kernel only")
 elseif(NOT MEGATRAIN_CUDNN_FRONTEND_INCLUDE)
   message(STATUS "cudnn_frontend.h not found (set MEGATRAIN_CUDNN_FRONTEND_DIR, or pip install "
                  "nvidia-cudnn-frontend==1.18.0): attention on CUDA uses the own kernel only")
+elseif(NOT megatrain_frontend_version VERSION_EQUAL 1.18)
+  message(WARNING "cudnn-frontend ${megatrain_frontend_version} in ${MEGATRAIN_CUDNN_FRONTEND_INCLUDE} is "
+                  "not 1.18: attention on CUDA uses the own kernel only")
 else()
   set(MEGATRAIN_HAS_CUDNN ON)
   add_library(megatrain_cudnn INTERFACE)
