@@ -16,8 +16,7 @@ class Error : public std::runtime_error {
   explicit Error(std::string message) : std::runtime_error(std::move(message)) {}
 
   /// The same error with one more line of context in front ("while reading FILE: ...").
-  [[nodiscard]] static std::string with_context(std::string_view context,
-                                                std::string_view message);
+  [[nodiscard]] static std::string with_context(std::string_view context, std::string_view message);
 };
 
 /// A failure that the user can mend (exit code 2): bad options, bad files, a budget too small.

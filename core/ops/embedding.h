@@ -12,8 +12,8 @@ struct EmbeddingForward {
   Index tokens = 0, width = 0, sequence = 0;
   DType type = DType::f32;
   const void* table = nullptr;
-  const std::int32_t* ids = nullptr;    ///< every id below the table's rows (the loader checks)
-  const void* positions = nullptr;      ///< [sequence, width]; nullptr: none
+  const std::int32_t* ids = nullptr;  ///< every id below the table's rows (the loader checks)
+  const void* positions = nullptr;    ///< [sequence, width]; nullptr: none
   void* out = nullptr;
 };
 
@@ -22,7 +22,7 @@ struct EmbeddingForward {
 struct EmbeddingBackward {
   Index uniques = 0, width = 0;
   DType type = DType::f32;
-  const void* dy = nullptr;  ///< [tokens, width]
+  const void* dy = nullptr;              ///< [tokens, width]
   const std::int32_t* order = nullptr;   ///< [tokens]
   const std::int32_t* begins = nullptr;  ///< [uniques + 1]
   const std::int32_t* unique = nullptr;  ///< [uniques]

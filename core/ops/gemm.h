@@ -23,11 +23,11 @@ struct Gemm {
   DType in = DType::f32;  ///< type of A, B and bias
   void* d = nullptr;
   Index ldd = 0;
-  DType out = DType::f32;  ///< type of C and D
+  DType out = DType::f32;   ///< type of C and D
   const void* c = nullptr;  ///< nullptr: none
   Index ldc = 0;
   const void* bias = nullptr;  ///< nullptr: none
-  Workspace workspace;  ///< library scratch, at least kGemmWorkspace bytes on CUDA
+  Workspace workspace;         ///< library scratch, at least kGemmWorkspace bytes on CUDA
 };
 
 /// The cap on a matmul library's scratch, part of every plan: algorithms that want more are not

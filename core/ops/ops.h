@@ -28,12 +28,13 @@ template <class Arguments>
 using OpFunction = void (*)(OpState&, Stream&, const Arguments&);
 
 /// Every op, looked up by the type of its arguments. A device fills all of it.
-using OpTable = std::tuple<
-    OpFunction<Gemm>, OpFunction<BiasGradient>, OpFunction<NormForward>, OpFunction<NormBackward>,
-    OpFunction<Rope>, OpFunction<AttentionForward>, OpFunction<AttentionBackward>,
-    OpFunction<SwigluForward>, OpFunction<SwigluBackward>, OpFunction<GeluForward>,
-    OpFunction<GeluBackward>, OpFunction<EmbeddingForward>, OpFunction<EmbeddingBackward>,
-    OpFunction<PositionBackward>, OpFunction<CrossEntropy>, OpFunction<ReduceGradient>>;
+using OpTable =
+    std::tuple<OpFunction<Gemm>, OpFunction<BiasGradient>, OpFunction<NormForward>,
+               OpFunction<NormBackward>, OpFunction<Rope>, OpFunction<AttentionForward>,
+               OpFunction<AttentionBackward>, OpFunction<SwigluForward>, OpFunction<SwigluBackward>,
+               OpFunction<GeluForward>, OpFunction<GeluBackward>, OpFunction<EmbeddingForward>,
+               OpFunction<EmbeddingBackward>, OpFunction<PositionBackward>,
+               OpFunction<CrossEntropy>, OpFunction<ReduceGradient>>;
 
 /// Why an attention backend cannot serve a shape; empty when it can.
 using AttentionRefusal = std::string (*)(OpState&, const AttentionShape&, AttentionBackend);
@@ -41,8 +42,8 @@ using AttentionRefusal = std::string (*)(OpState&, const AttentionShape&, Attent
 /// A device's kernels, bound to their state. Must not outlive the device.
 class Ops {
  public:
-  Ops(const OpTable& table, AttentionRefusal attention_refusal, std::unique_ptr<OpState> state)
-      : table_(table), attention_refusal_(attention_refusal), state_(std::move(state)) {}
+  Ops(const OpTable& table, AttentionRefusal refusal, std::unique_ptr<OpState> state)
+      : table_(table), attention_refusal_(refusal), state_(std::move(state)) {}
 
   /// Enqueues one op on `stream`, which must be a stream of this table's device.
   template <class Arguments>

@@ -1,0 +1,436 @@
+#include "core/engine/executor.h"
+
+#include "core/optim/unit_update.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+
+namespace megatrain {
+
+namespace {
+
+double seconds_now() {
+  using Clock = std::chrono::steady_clock;
+  return std::chrono::duration<double>(Clock::now().time_since_epoch()).count();
+}
+
+std::size_t at(Index i) { return static_cast<std::size_t>(i); }
+
+}  // namespace
+
+/// Begin and end of every instruction of a traced body.
+struct Executor::Timing {
+  explicit Timing(const InstructionList& list, Device& device)
+      : begin(list.instructions.size()),
+        end(list.instructions.size()),
+        host(list.instructions.size()) {
+    for (std::size_t i = 0; i < list.instructions.size(); ++i)
+      if (on_device(list.instructions[i].stream)) {
+        begin[i] = device.make_timed_event();
+        end[i] = device.make_timed_event();
+      }
+    base = device.make_timed_event();
+  }
+  std::vector<std::unique_ptr<TimedEvent>> begin, end;
+  std::vector<std::pair<double, double>> host;  ///< seconds, for host instructions
+  std::unique_ptr<TimedEvent> base;             ///< recorded on an idle stream at base_seconds
+  double base_seconds = 0;
+};
+
+DeviceStreams::DeviceStreams(Device& device) {
+  static constexpr std::array<std::string_view, kDeviceStreams> kNames = {
+      "compute", "host to device", "device to host", "spill"};
+  for (std::size_t s = 0; s < kDeviceStreams; ++s) streams_[s] = device.make_stream(kNames[s]);
+}
+
+void DeviceStreams::synchronize() {
+  for (const auto& stream : streams_) stream->synchronize();
+}
+
+Executor::Executor(const Plan& plan, const EngineParts& parts)
+    : plan_(plan),
+      parts_(parts),
+      embedding_(parts.model, plan.choices.compute, plan.choices.micro_batch),
+      head_(parts.model, plan.choices.compute, plan.choices.micro_batch),
+      events_(plan.body.instructions.size()),
+      tickets_(plan.body.instructions.size(), 0) {
+  for (Index b = 0; b < parts.model.config().layers; ++b)
+    blocks_.emplace_back(parts.model, b + 1, plan.choices.compute, plan.choices.micro_batch);
+  for (const Wait& wait : plan.body.waits) {
+    const auto i = static_cast<std::size_t>(wait.instruction);
+    if (on_device(plan.body.instructions[i].stream) && !events_[i])
+      events_[i] = parts.device.make_event();
+  }
+}
+
+Executor::~Executor() = default;
+
+void Executor::start() {
+  parts_.updates.drain();
+  parts_.streams.synchronize();
+  Index bytes = 0;
+  if (std::byte* constants = named("rotary tables (host)", bytes)) {
+    const RopeTables tables =
+        rope_tables(parts_.model.config(), plan_.choices.micro_batch.sequence);
+    const std::size_t half = tables.cosine.size() * sizeof(float);
+    std::memcpy(constants, tables.cosine.data(), half);
+    std::memcpy(constants + half, tables.sine.data(), half);
+  }
+  slots_ = {};
+  issue(plan_.prologue, {}, std::nullopt, false, nullptr);
+  // The prologue has no events of its own: everything after it starts from idle streams.
+  parts_.streams.synchronize();
+  has_previous_body_ = false;
+}
+
+void Executor::run(const StepInputs& inputs, const std::optional<PendingUpdate>& pending,
+                   Trace* trace) {
+  std::unique_ptr<Timing> timing;
+  if (trace != nullptr) {
+    timing = std::make_unique<Timing>(plan_.body, parts_.device);
+    timing->base_seconds = seconds_now();
+    parts_.streams.of(StreamId::compute).record(*timing->base);
+  }
+  issue(plan_.body, inputs, pending, has_previous_body_, timing.get());
+  has_previous_body_ = true;
+  require(slots_.all_empty(), "every slot is released by the end of a body");
+  if (trace == nullptr) return;
+  parts_.streams.synchronize();
+  for (std::size_t i = 0; i < plan_.body.instructions.size(); ++i) {
+    const Instruction& instruction = plan_.body.instructions[i];
+    TraceSpan span{describe(instruction, plan_.units), instruction.stream, 0, 0};
+    if (on_device(instruction.stream)) {
+      span.begin = timing->begin[i]->seconds_since(*timing->base);
+      span.end = timing->end[i]->seconds_since(*timing->base);
+    } else {
+      span.begin = timing->host[i].first - timing->base_seconds;
+      span.end = timing->host[i].second - timing->base_seconds;
+    }
+    trace->spans.push_back(std::move(span));
+  }
+}
+
+void Executor::flush(const PendingUpdate& pending) {
+  issue(plan_.epilogue, {}, pending, false, nullptr);
+  parts_.updates.drain();
+}
+
+void Executor::issue(const InstructionList& list, const StepInputs& inputs,
+                     const std::optional<PendingUpdate>& pending, bool has_previous,
+                     Timing* timing) {
+  const bool body = &list == &plan_.body;
+  for (std::size_t n = 0; n < list.instructions.size(); ++n) {
+    const Instruction& i = list.instructions[n];
+    // Lists other than the body run from idle streams, one stream each: nothing to wait for.
+    if (body) wait(list, i, has_previous);
+    track_slots(list, i);
+    if (i.stream == StreamId::update) {
+      HostQueue::Ticket ticket = 0;
+      enqueue_update(list, i, inputs, pending, ticket, timing);
+      if (body) tickets_[n] = ticket;
+    } else if (i.stream == StreamId::host) {
+      if (timing != nullptr) timing->host[n].first = seconds_now();
+      execute(list, i, inputs);
+      if (timing != nullptr) timing->host[n].second = seconds_now();
+    } else {
+      Stream& stream = parts_.streams.of(i.stream);
+      if (timing != nullptr) stream.record(*timing->begin[n]);
+      execute(list, i, inputs);
+      if (timing != nullptr) stream.record(*timing->end[n]);
+      if (body && events_[n]) stream.record(*events_[n]);
+    }
+  }
+}
+
+void Executor::wait(const InstructionList& list, const Instruction& i, bool has_previous) {
+  for (const Wait& wait : list.waits_of(i)) {
+    if (wait.bodies_back > 0 && !has_previous) continue;
+    const auto on = static_cast<std::size_t>(wait.instruction);
+    const StreamId stream = list.instructions[on].stream;
+    if (on_device(stream) && on_device(i.stream)) {
+      parts_.streams.of(i.stream).wait(*events_[on]);
+    } else if (on_device(stream)) {
+      events_[on]->synchronize();  // collect, by the checker's word
+    } else if (stream == StreamId::update && i.stream != StreamId::update) {
+      // The issuing thread waits for a counter, a unit ahead of the device.
+      parts_.updates.wait(tickets_[on]);
+    }
+    // Work of the host stream is done when it is issued.
+  }
+}
+
+void Executor::track_slots(const InstructionList& list, const Instruction& i) {
+  for (const Role role : {Role::weights, Role::table}) {
+    const BufferId slot = list.find(i, role);
+    if (slot < 0) continue;
+    const std::int32_t unit = role == Role::table ? 0 : i.unit;
+    if (i.op == OpCode::fetch) {
+      slots_.fetch(slot, unit);
+    } else if (i.op == OpCode::release) {
+      slots_.release(slot, unit);
+    } else {
+      slots_.ready(slot, unit);
+      slots_.use(slot, unit);
+    }
+  }
+}
+
+void Executor::execute(const InstructionList& list, const Instruction& i,
+                       const StepInputs& inputs) {
+  switch (i.op) {
+    case OpCode::stage:
+      std::memcpy(pointer(list, i, Role::destination), inputs.tokens.data(),
+                  inputs.tokens.size_bytes());
+      return;
+    case OpCode::fetch:
+      if (list.find(i, Role::source) >= 0) return copy(list, i, Role::destination, Role::source);
+      return copy(list, i, Role::weights, Role::host_weights);
+    case OpCode::upload:
+    case OpCode::spill:
+    case OpCode::unspill:
+    case OpCode::download:
+      return copy(list, i, Role::destination, Role::source);
+    case OpCode::carry_up:
+      return copy(list, i, Role::gradient, Role::host_gradient);
+    case OpCode::carry_down:
+      return copy(list, i, Role::host_gradient, Role::gradient);
+    case OpCode::embed:
+    case OpCode::embed_backward:
+      return run_embedding(list, i, inputs);
+    case OpCode::forward:
+    case OpCode::recompute:
+    case OpCode::backward:
+      return run_block(list, i);
+    case OpCode::head:
+    case OpCode::evaluate:
+    case OpCode::logits:
+      return run_head(list, i, inputs);
+    case OpCode::zero: {
+      const Buffer& buffer = plan_.buffer(list.buffer(i, Role::destination));
+      return parts_.streams.of(i.stream).fill(pointer(list, i, Role::destination), 0, buffer.bytes);
+    }
+    case OpCode::reduce:
+      return reduce(list, i);
+    case OpCode::offload:
+      return offload(list, i);
+    case OpCode::release:
+      if (poison_) {
+        const Buffer& buffer = plan_.buffer(list.buffer(i, Role::weights));
+        parts_.streams.of(i.stream).fill(pointer(list, i, Role::weights), 0xFF, buffer.bytes);
+      }
+      return;
+    case OpCode::collect:
+      return;  // its waits are the work
+    case OpCode::update:
+    case OpCode::gather:
+      break;
+  }
+  throw LogicError("internal error: instruction on the wrong stream");
+}
+
+void Executor::enqueue_update(const InstructionList& list, const Instruction& i,
+                              const StepInputs& inputs, const std::optional<PendingUpdate>& pending,
+                              HostQueue::Ticket& ticket, Timing* timing) {
+  const auto timed =
+      [timing, n = static_cast<std::size_t>(&i - list.instructions.data())](const auto& work) {
+        if (timing != nullptr) timing->host[n].first = seconds_now();
+        work();
+        if (timing != nullptr) timing->host[n].second = seconds_now();
+      };
+  if (i.op == OpCode::gather) {
+    const std::span<const std::int32_t> rows = inputs.rows[at(i.wave)];
+    ticket = parts_.updates.enqueue(
+        [this, &list, &i, rows, timed] { timed([&] { gather_rows(list, i, rows); }); });
+    return;
+  }
+  if (!pending) {
+    ticket = parts_.updates.enqueue([] {});
+    return;
+  }
+  ticket = parts_.updates.enqueue([this, unit = i.unit, update = *pending, timed] {
+    timed([&] {
+      update_unit(parts_.store, unit, update.options, update.lr, update.clip, update.step,
+                  plan_.choices.wire(), parts_.update_pool);
+    });
+  });
+}
+
+void Executor::gather_rows(const InstructionList& list, const Instruction& i,
+                           std::span<const std::int32_t> rows) const {
+  const ModelConfig& config = parts_.model.config();
+  const Index row_bytes = config.hidden * size_of(plan_.choices.compute.type);
+  const Unit& unit = parts_.model.unit(0);
+  const Index element = size_of(plan_.choices.compute.type);
+  const std::byte* weights = parts_.store.weights(0);
+  std::byte* target = pointer(list, i, Role::destination);
+  const std::byte* table = weights + unit.find(ParamRole::token_table)->offset * element;
+  for (std::size_t r = 0; r < rows.size(); ++r)
+    std::memcpy(target + static_cast<Index>(r) * row_bytes, table + rows[r] * row_bytes,
+                at(row_bytes));
+  if (const ParamDesc* positions = unit.find(ParamRole::position_table)) {
+    const Index bytes = plan_.choices.micro_batch.sequence * row_bytes;
+    std::memcpy(target + gathered_row_capacity(plan_.choices, config) * row_bytes,
+                weights + positions->offset * element, at(bytes));
+  }
+}
+
+void Executor::copy(const InstructionList& list, const Instruction& i, Role to, Role from) {
+  const Buffer& destination = plan_.buffer(list.buffer(i, to));
+  const Buffer& source = plan_.buffer(list.buffer(i, from));
+  parts_.streams.of(i.stream).copy(pointer(list, i, to), pointer(list, i, from),
+                                   std::min(destination.bytes, source.bytes));
+}
+
+void Executor::reduce(const InstructionList& list, const Instruction& i) {
+  const auto* gradient = reinterpret_cast<const float*>(pointer(list, i, Role::gradient));
+  auto* partials = reinterpret_cast<double*>(pointer(list, i, Role::partials));
+  parts_.ops.run(parts_.streams.of(i.stream),
+                 ops::ReduceGradient{.count = i.count,
+                                     .gradient = gradient + i.first,
+                                     .wire_type = plan_.choices.wire(),
+                                     .wire = pointer(list, i, Role::wire),
+                                     .partials = partials + i.first / ops::kNormChunk});
+}
+
+void Executor::offload(const InstructionList& list, const Instruction& i) {
+  Stream& stream = parts_.streams.of(i.stream);
+  const Index element = size_of(plan_.choices.wire());
+  stream.copy(pointer(list, i, Role::host_gradient) + i.first * element,
+              pointer(list, i, Role::wire), i.count * element);
+  const Index first = i.first / ops::kNormChunk * 8;
+  stream.copy(pointer(list, i, Role::host_partials) + first,
+              pointer(list, i, Role::partials) + first, ops::norm_partials(i.count) * 8);
+}
+
+void Executor::run_block(const InstructionList& list, const Instruction& i) {
+  const Index layer = i.unit - 1;
+  const Keep keep =
+      plan_.choices.purpose == Purpose::train ? plan_.choices.keep_of(layer) : Keep::boundary;
+  const ModelConfig& config = parts_.model.config();
+  BlockBuffers buffers;
+  buffers.weights = pointer(list, i, Role::weights);
+  buffers.input = pointer(list, i, Role::input);
+  buffers.output = pointer(list, i, Role::output);
+  buffers.kept = pointer(list, i, Role::kept);
+  buffers.recomputed = pointer(list, i, Role::recomputed);
+  buffers.temporary = pointer(list, i, Role::temporary);
+  buffers.gradient_stream = pointer(list, i, Role::gradient_stream);
+  buffers.gradient = reinterpret_cast<float*>(pointer(list, i, Role::gradient));
+  buffers.accumulate = i.accumulate;
+  if (const std::byte* constants = pointer(list, i, Role::constants)) {
+    buffers.rope_cosine = reinterpret_cast<const float*>(constants);
+    buffers.rope_sine =
+        buffers.rope_cosine + plan_.choices.micro_batch.sequence * (config.head_dim / 2);
+  }
+  const Block& block = blocks_[at(layer)];
+  Stream& stream = parts_.streams.of(i.stream);
+  if (i.op == OpCode::forward)
+    block.forward(parts_.ops, stream, keep, buffers);
+  else if (i.op == OpCode::recompute)
+    block.recompute(parts_.ops, stream, keep, buffers);
+  else
+    block.backward(parts_.ops, stream, keep, buffers);
+}
+
+void Executor::run_embedding(const InstructionList& list, const Instruction& i,
+                             const StepInputs& inputs) {
+  const ModelConfig& config = parts_.model.config();
+  const BatchLayout layout{plan_.choices.micro_batch.tokens()};
+  EmbeddingBuffers buffers;
+  buffers.ids = batch_part(list, i, layout.ids());
+  Stream& stream = parts_.streams.of(i.stream);
+  if (i.op == OpCode::embed) {
+    buffers.weights = pointer(list, i, Role::weights);
+    buffers.output = pointer(list, i, Role::output);
+    if (const std::byte* rows = pointer(list, i, Role::rows)) {
+      buffers.rows = rows;
+      if (config.learned_positions)
+        buffers.positions = rows + gathered_row_capacity(plan_.choices, config) * config.hidden *
+                                       size_of(plan_.choices.compute.type);
+    }
+    embedding_.forward(parts_.ops, stream, buffers);
+    return;
+  }
+  buffers.gradient_stream = pointer(list, i, Role::gradient_stream);
+  buffers.order = batch_part(list, i, layout.order());
+  buffers.begins = batch_part(list, i, layout.begins());
+  buffers.unique = batch_part(list, i, layout.unique());
+  buffers.uniques = inputs.uniques[at(i.micro_batch)];
+  buffers.gradient = reinterpret_cast<float*>(pointer(list, i, Role::gradient));
+  buffers.accumulate_positions = i.accumulate;
+  embedding_.backward(parts_.ops, stream, buffers);
+}
+
+void Executor::run_head(const InstructionList& list, const Instruction& i,
+                        const StepInputs& inputs) {
+  HeadBuffers buffers;
+  buffers.weights = pointer(list, i, Role::weights);
+  buffers.table = pointer(list, i, Role::table);
+  buffers.temporary = pointer(list, i, Role::temporary);
+  buffers.scale = inputs.scale;
+  Stream& stream = parts_.streams.of(i.stream);
+  if (i.op == OpCode::logits) {
+    buffers.input = pointer(list, i, Role::input);
+    const MicroBatchShape shape = plan_.choices.micro_batch;
+    const Index row = parts_.model.config().vocabulary * size_of(plan_.choices.compute.type);
+    for (Index b = 0; b < shape.batch; ++b)
+      head_.logits(parts_.ops, stream, buffers, b * shape.sequence + inputs.position, 1,
+                   pointer(list, i, Role::losses) + b * row);
+    return;
+  }
+  buffers.targets = batch_part(list, i, BatchLayout{plan_.choices.micro_batch.tokens()}.targets());
+  buffers.losses = reinterpret_cast<float*>(pointer(list, i, Role::losses));
+  if (i.op == OpCode::evaluate) {
+    buffers.input = pointer(list, i, Role::input);
+  } else {
+    buffers.gradient_stream = pointer(list, i, Role::gradient_stream);
+    buffers.input = buffers.gradient_stream;
+    buffers.gradient = reinterpret_cast<float*>(pointer(list, i, Role::gradient));
+    buffers.table_gradient = reinterpret_cast<float*>(pointer(list, i, Role::table_gradient));
+    buffers.accumulate = i.accumulate;
+  }
+  head_.visit(parts_.ops, stream, buffers);
+}
+
+std::byte* Executor::pointer(const InstructionList& list, const Instruction& i, Role role) const {
+  const BufferId id = list.find(i, role);
+  return id < 0 ? nullptr : parts_.memory.locate(plan_.buffer(id), role);
+}
+
+const std::int32_t* Executor::batch_part(const InstructionList& list, const Instruction& i,
+                                         Index offset) const {
+  return reinterpret_cast<const std::int32_t*>(pointer(list, i, Role::batch)) + offset;
+}
+
+std::byte* Executor::named(std::string_view name, Index& bytes) const {
+  for (const Buffer& buffer : plan_.buffers)
+    if (buffer.name == name) {
+      bytes = buffer.bytes;
+      return parts_.memory.locate(buffer, Role::source);
+    }
+  return nullptr;
+}
+
+std::span<const float> Executor::losses() const {
+  Index bytes = 0;
+  const std::byte* data = named("losses (host)", bytes);
+  return {reinterpret_cast<const float*>(data), at(plan_.choices.step_tokens())};
+}
+
+std::span<const double> Executor::squared_norms() const {
+  Index bytes = 0;
+  const std::byte* data = named("squared-norm partials (host)", bytes);
+  Index count = 0;
+  for (const Unit& unit : parts_.model.units()) count += ops::norm_partials(unit.slab_elements);
+  return {reinterpret_cast<const double*>(data), at(count)};
+}
+
+std::span<const std::byte> Executor::logits() const {
+  Index bytes = 0;
+  const std::byte* data = named("logits (host)", bytes);
+  return {data, at(plan_.choices.micro_batch.batch * parts_.model.config().vocabulary *
+                   size_of(plan_.choices.compute.type))};
+}
+
+}  // namespace megatrain

@@ -1,0 +1,103 @@
+#include "core/plan/choices.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace megatrain {
+
+namespace {
+
+void at_least(Index value, Index least, std::string_view what) {
+  if (value < least)
+    throw UserError(fmt::format("{} is {}, but must be at least {}", what, value, least));
+}
+
+void at_most(Index value, Index most, std::string_view what) {
+  if (value > most)
+    throw UserError(fmt::format("{} is {}, but can be at most {}", what, value, most));
+}
+
+std::string_view backend_name(ops::AttentionBackend backend) {
+  switch (backend) {
+    case ops::AttentionBackend::own:
+      return "own";
+    case ops::AttentionBackend::cudnn:
+      return "cudnn";
+    case ops::AttentionBackend::cudnn_deterministic:
+      return "cudnn-deterministic";
+  }
+  return "?";
+}
+
+}  // namespace
+
+void validate(const Choices& choices, const Model& model) {
+  const Index layers = model.config().layers;
+  at_least(choices.micro_batch.batch, 1, "sequences a micro-batch");
+  at_least(choices.micro_batch.sequence, 1, "tokens a sequence");
+  at_least(choices.micro_batches, 1, "micro-batches a step");
+  at_least(choices.waves, 1, "waves");
+  at_most(choices.waves, choices.micro_batches, "waves (one micro-batch each is the finest)");
+  at_least(choices.compute.head_chunk, 1, "head-chunk");
+  at_least(choices.segment, 1, "segment");
+  at_most(choices.segment, layers, "segment (the model's blocks)");
+  at_least(choices.resident, 0, "resident blocks");
+  at_most(choices.resident, layers, "resident blocks (the model's blocks)");
+  const Index streamed_of_segment = std::min(choices.segment, layers - choices.resident);
+  at_least(choices.slots, std::max<Index>(1, streamed_of_segment),
+           "slots (a segment's blocks are held together)");
+  at_least(choices.device_boundaries, 0, "device-boundaries");
+  const Index saved = ceil_div(layers, choices.segment);
+  at_most(choices.device_boundaries, saved, "device-boundaries (the segments)");
+  at_least(choices.spill_buffers, 1, "spill-buffers");
+  at_least(choices.staging, 1, "staging buffers");
+  at_least(choices.staging_elements, ops::kNormChunk, "elements of a staging buffer");
+  if (choices.staging_elements % ops::kNormChunk != 0)
+    throw UserError(fmt::format("elements of a staging buffer are {}, but must be a multiple of {}",
+                                choices.staging_elements, ops::kNormChunk));
+  if (!choices.keep.empty()) {
+    if (static_cast<Index>(choices.keep.size()) != layers)
+      throw UserError(
+          fmt::format("keep names {} blocks, but the model has {}", choices.keep.size(), layers));
+    const bool keeps =
+        std::ranges::any_of(choices.keep, [](Keep k) { return k != Keep::boundary; });
+    if (keeps && choices.segment > 1)
+      throw UserError(
+          "intermediates can be kept only with segment = 1: inside a longer segment the inputs "
+          "themselves are recomputed");
+  }
+  if (model.config().learned_positions &&
+      choices.micro_batch.sequence > model.config().max_positions)
+    throw UserError(fmt::format("sequences of {} tokens, but the model has {} learned positions",
+                                choices.micro_batch.sequence, model.config().max_positions));
+  const bool wire_matches =
+      (choices.compute.type == DType::f32) == (choices.master == MasterFormat::fp32);
+  if (!wire_matches)
+    throw UserError("fp32 masters stream as fp32 (--compute fp32), split ones as bf16");
+}
+
+std::string numerics_key(const Choices& choices, const Model& model, std::string_view device) {
+  // Two products over disjoint rows give the same bits whatever the chunk only if the library
+  // says so, and none does: every cut is part of the key.
+  const ModelConfig& c = model.config();
+  std::string key;
+  const auto line = [&](std::string_view name, auto value) {
+    key += fmt::format("{} = {}\n", name, value);
+  };
+  line("device", device);
+  line("model",
+       fmt::format("{} {}x{} heads {}/{}x{} mlp {} vocabulary {}", c.model_type, c.layers, c.hidden,
+                   c.heads, c.kv_heads, c.head_dim, c.intermediate, c.vocabulary));
+  line("compute", name(choices.compute.type));
+  line("wire", name(choices.wire()));
+  line("sequence", choices.micro_batch.sequence);
+  line("micro-batch", choices.micro_batch.batch);
+  line("micro-batches", choices.micro_batches);
+  line("attention", backend_name(choices.compute.attention));
+  line("head-chunk", choices.compute.head_chunk);
+  line("world", 1);
+  return key;
+}
+
+}  // namespace megatrain

@@ -1,0 +1,63 @@
+#pragma once
+/// @file
+/// Everything that the planner decides, resolved: with the model it determines a plan completely.
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/model/templates.h"
+#include "core/store/host_store.h"
+
+namespace megatrain {
+
+enum class EmbeddingMode : std::uint8_t {
+  table,  ///< the whole table is fetched
+  rows,   ///< the host gathers the rows that a wave's tokens need
+};
+
+/// What a plan is for. Evaluation and generation only run forward.
+enum class Purpose : std::uint8_t { train, evaluate, generate };
+
+struct Choices {
+  Purpose purpose = Purpose::train;
+  // --- the numerics key: these decide bits
+  MicroBatchShape micro_batch;  ///< sequences and tokens a sequence
+  Index micro_batches = 1;      ///< of a step, over all waves
+  Index waves = 1;              ///< contiguous runs of micro-batches, as even as can be
+  ComputeConfig compute;
+  MasterFormat master = MasterFormat::fp32;
+  // --- these decide memory and time only
+  Index slots = 2;     ///< block slots of the ring
+  Index segment = 1;   ///< K: blocks between saved boundaries
+  Index resident = 0;  ///< first blocks whose weights have a slot of their own
+  /// Saved boundaries (each of a whole wave) kept on the device: the last ones in forward order,
+  /// which backward wants first. The rest are spilled to pinned host memory.
+  Index device_boundaries = 0;
+  EmbeddingMode embedding = EmbeddingMode::table;
+  std::vector<Keep> keep;      ///< per block; empty: boundary everywhere
+  Index staging = 2;           ///< wire buffers between reduce and offload
+  Index staging_elements = 0;  ///< of each; a multiple of ops::kNormChunk
+  Index spill_buffers = 2;     ///< device buffers in flight between compute and spill
+
+  [[nodiscard]] DType wire() const { return compute.type; }
+  [[nodiscard]] Keep keep_of(Index layer) const {
+    return keep.empty() ? Keep::boundary : keep[static_cast<std::size_t>(layer)];
+  }
+  /// Bytes a host gradient element takes: 4 with an fp32 wire or a carry between waves.
+  [[nodiscard]] Index gradient_bytes() const { return wire() == DType::f32 || waves > 1 ? 4 : 2; }
+  [[nodiscard]] Index step_sequences() const { return micro_batch.batch * micro_batches; }
+  [[nodiscard]] Index step_tokens() const { return micro_batch.tokens() * micro_batches; }
+  /// Micro-batches [first, last) of a wave.
+  [[nodiscard]] Index wave_begin(Index wave) const { return micro_batches * wave / waves; }
+};
+
+/// Refuses choices that contradict one another or the model. @throws UserError
+void validate(const Choices& choices, const Model& model);
+
+/// All that decides the bits of a step besides the weights and data, as stable text lines
+/// ("key = value"), device numerics included. Equal text: equal bits.
+std::string numerics_key(const Choices& choices, const Model& model, std::string_view device);
+
+}  // namespace megatrain

@@ -1,0 +1,289 @@
+#include "core/plan/content.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+
+namespace megatrain {
+
+namespace {
+
+std::string describe(const Content& c) {
+  using Kind = Content::Kind;
+  switch (c.kind) {
+    case Kind::none:
+      return "nothing";
+    case Kind::weights:
+      return fmt::format("weights of unit {}, version {}", c.unit, c.version);
+    case Kind::rows:
+      return fmt::format("embedding rows of wave {}, version {}", c.wave, c.version);
+    case Kind::boundary:
+      return fmt::format("the boundary of unit {}, micro-batch {}", c.unit, c.micro_batch);
+    case Kind::gradient:
+      return fmt::format("the gradient entering unit {}, micro-batch {}", c.unit, c.micro_batch);
+    case Kind::kept:
+      return fmt::format("kept intermediates of unit {}, micro-batch {}", c.unit, c.micro_batch);
+    case Kind::recomputed:
+      return fmt::format("intermediates of unit {}, micro-batch {}", c.unit, c.micro_batch);
+    case Kind::accumulator:
+      return fmt::format("the gradient of unit {} over {} micro-batches (head's share {})", c.unit,
+                         c.next, c.next_head);
+    case Kind::wire:
+      return fmt::format("the wire gradient of unit {}, {} elements from {}", c.unit, c.count,
+                         c.first);
+    case Kind::finished:
+      return fmt::format("the finished gradient of unit {}, {} elements", c.unit, c.count);
+  }
+  return "?";
+}
+
+}  // namespace
+
+ContentTracker::ContentTracker(const Plan& plan)
+    : plan_(plan),
+      contents_(plan.buffers.size()),
+      clean_(plan.buffers.size(), false),
+      overlaps_(plan.buffers.size()),
+      versions_(static_cast<std::size_t>(plan.units), 0) {
+  // Views overlap their allocation and one another; sorted by offset, overlaps are neighbours.
+  std::vector<BufferId> order(plan.buffers.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::ranges::sort(order, [&](BufferId a, BufferId b) {
+    const Buffer& x = plan.buffer(a);
+    const Buffer& y = plan.buffer(b);
+    return std::pair(x.space, x.offset) < std::pair(y.space, y.offset);
+  });
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    const Buffer& x = plan.buffer(order[i]);
+    for (std::size_t j = i + 1; j < order.size(); ++j) {
+      const Buffer& y = plan.buffer(order[j]);
+      if (y.space != x.space || y.offset >= x.offset + x.bytes) break;
+      overlaps_[static_cast<std::size_t>(order[i])].push_back(order[j]);
+      overlaps_[static_cast<std::size_t>(order[j])].push_back(order[i]);
+    }
+  }
+}
+
+void ContentTracker::write(BufferId id, const Content& content) {
+  for (const BufferId other : overlaps_[static_cast<std::size_t>(id)]) {
+    at(other) = {};
+    clean_[static_cast<std::size_t>(other)] = false;
+  }
+  at(id) = content;
+}
+
+std::string ContentTracker::expect(BufferId id, const Content& expected, std::string_view what) {
+  if (id < 0) return {};
+  if (at(id) == expected) return {};
+  return fmt::format("{} '{}' holds {}, expected {}", what, plan_.buffer(id).name, describe(at(id)),
+                     describe(expected));
+}
+
+std::string ContentTracker::expect_weights(const InstructionList& list, const Instruction& i) {
+  const auto newest = [&](std::int32_t unit) {
+    return Content{
+        .kind = Kind::weights, .unit = unit, .version = versions_[static_cast<std::size_t>(unit)]};
+  };
+  if (std::string wrong = expect(list.find(i, Role::weights), newest(i.unit), "slot");
+      !wrong.empty())
+    return wrong;
+  if (std::string wrong = expect(list.find(i, Role::table), newest(0), "slot"); !wrong.empty())
+    return wrong;
+  const Content rows{.kind = Kind::rows, .wave = i.wave, .version = versions_[0]};
+  return expect(list.find(i, Role::rows), rows, "rows");
+}
+
+std::string ContentTracker::accumulate(BufferId id, const Instruction& i, std::int32_t unit,
+                                       bool head_share) {
+  if (id < 0) return {};
+  if (!clean_[static_cast<std::size_t>(id)])
+    return fmt::format("accumulator '{}' was never cleared", plan_.buffer(id).name);
+  Content& content = at(id);
+  if (!i.accumulate && i.micro_batch != 0)
+    return fmt::format("micro-batch {} overwrites the gradient of earlier ones", i.micro_batch);
+  const bool adds = i.accumulate || (unit == 0 && !head_share);
+  Content expected = content;
+  if (!i.accumulate && !(unit == 0 && !head_share))
+    expected = Content{.kind = Kind::accumulator, .unit = unit};
+  else if (content.kind == Kind::none && unit == 0 && !head_share)
+    expected = Content{.kind = Kind::accumulator, .unit = 0};  // cleared, first tokens
+  const std::int32_t next = head_share ? expected.next_head : expected.next;
+  if (adds &&
+      (expected.kind != Kind::accumulator || expected.unit != unit || next != i.micro_batch))
+    return fmt::format("accumulator '{}' holds {} when micro-batch {} of unit {} is added",
+                       plan_.buffer(id).name, describe(content), i.micro_batch, unit);
+  (head_share ? expected.next_head : expected.next) = i.micro_batch + 1;
+  content = expected;
+  return {};
+}
+
+std::string ContentTracker::issue(const InstructionList& list, const Instruction& i) {
+  switch (i.op) {
+    case OpCode::update: {
+      Content& gradient = at(list.buffer(i, Role::host_gradient));
+      const Index elements_bytes = plan_.buffer(list.buffer(i, Role::host_gradient)).bytes;
+      const Index elements = elements_bytes / plan_.choices.gradient_bytes();
+      const bool nothing_pending = gradient.kind == Kind::none;
+      if (!nothing_pending && !(gradient.kind == Kind::finished && gradient.count == elements))
+        return fmt::format("the host holds {}", describe(gradient));
+      gradient = {};
+      ++versions_[static_cast<std::size_t>(i.unit)];
+      return {};
+    }
+    case OpCode::zero:
+      write(list.buffer(i, Role::destination), {});
+      clean_[static_cast<std::size_t>(list.buffer(i, Role::destination))] = true;
+      return {};
+    case OpCode::release: {
+      Content& slot = at(list.buffer(i, Role::weights));
+      if (slot.kind != Kind::weights || slot.unit != i.unit)
+        return fmt::format("the slot holds {}", describe(slot));
+      slot = {};
+      return {};
+    }
+    case OpCode::embed:
+    case OpCode::forward:
+    case OpCode::head:
+    case OpCode::evaluate:
+    case OpCode::logits:
+    case OpCode::recompute:
+    case OpCode::backward:
+    case OpCode::embed_backward:
+      return compute(list, i);
+    default:
+      return move(list, i);
+  }
+}
+
+std::string ContentTracker::compute(const InstructionList& list, const Instruction& i) {
+  std::string wrong;
+  const auto must = [&](std::string text) {
+    if (wrong.empty()) wrong = std::move(text);
+  };
+  const auto boundary = [&](std::int32_t unit) {
+    return Content{.kind = Kind::boundary, .unit = unit, .micro_batch = i.micro_batch};
+  };
+  const auto of_unit = [&](Kind kind) {
+    return Content{.kind = kind, .unit = i.unit, .micro_batch = i.micro_batch};
+  };
+  const BufferId input = list.find(i, Role::input);
+  const BufferId output = list.find(i, Role::output);
+  const BufferId kept = list.find(i, Role::kept);
+  const BufferId recomputed = list.find(i, Role::recomputed);
+  const BufferId stream = list.find(i, Role::gradient_stream);
+  if (i.op != OpCode::embed_backward) must(expect_weights(list, i));
+  if (input >= 0) must(expect(input, boundary(i.unit), "input"));
+
+  switch (i.op) {
+    case OpCode::forward:
+      if (kept >= 0) write(kept, of_unit(Kind::kept));
+      write(recomputed, {});
+      break;
+    case OpCode::recompute:
+      if (kept >= 0) must(expect(kept, of_unit(Kind::kept), "kept"));
+      write(recomputed, of_unit(Kind::recomputed));
+      break;
+    case OpCode::head:
+      must(expect(stream, boundary(i.unit), "input"));
+      write(stream, {.kind = Kind::gradient, .unit = i.unit, .micro_batch = i.micro_batch});
+      must(accumulate(list.find(i, Role::gradient), i, i.unit, false));
+      must(accumulate(list.find(i, Role::table_gradient), i, 0, true));
+      break;
+    case OpCode::backward:
+      if (kept >= 0) must(expect(kept, of_unit(Kind::kept), "kept"));
+      must(expect(recomputed, of_unit(Kind::recomputed), "intermediates"));
+      must(expect(stream,
+                  {.kind = Kind::gradient, .unit = i.unit + 1, .micro_batch = i.micro_batch},
+                  "gradient"));
+      if (kept >= 0) write(kept, {});
+      write(recomputed, {});
+      write(stream, of_unit(Kind::gradient));
+      must(accumulate(list.find(i, Role::gradient), i, i.unit, false));
+      break;
+    case OpCode::embed_backward:
+      must(expect(stream, {.kind = Kind::gradient, .unit = 1, .micro_batch = i.micro_batch},
+                  "gradient"));
+      must(accumulate(list.find(i, Role::gradient), i, 0, false));
+      break;
+    default:
+      break;
+  }
+  if (output >= 0) write(output, boundary(i.unit + 1));
+  return wrong;
+}
+
+std::string ContentTracker::move(const InstructionList& list, const Instruction& i) {
+  switch (i.op) {
+    case OpCode::gather:
+      write(list.buffer(i, Role::destination),
+            {.kind = Kind::rows, .wave = i.wave, .version = versions_[0]});
+      return {};
+    case OpCode::fetch:
+      if (const BufferId rows = list.find(i, Role::source); rows >= 0) {
+        const Content expected{.kind = Kind::rows, .wave = i.wave, .version = versions_[0]};
+        write(list.buffer(i, Role::destination), at(rows));
+        return expect(rows, expected, "rows");
+      }
+      write(list.buffer(i, Role::weights),
+            {.kind = Kind::weights,
+             .unit = i.unit,
+             .version = versions_[static_cast<std::size_t>(i.unit)]});
+      return {};
+    case OpCode::spill:
+    case OpCode::unspill: {
+      const BufferId source = list.buffer(i, Role::source);
+      const Content expected{.kind = Kind::boundary, .unit = i.unit, .micro_batch = i.micro_batch};
+      write(list.buffer(i, Role::destination), at(source));
+      return expect(source, expected, "boundary");
+    }
+    case OpCode::carry_up: {
+      const BufferId accumulator = list.buffer(i, Role::gradient);
+      const Content carried = at(list.buffer(i, Role::host_gradient));
+      write(accumulator, carried);
+      clean_[static_cast<std::size_t>(accumulator)] = true;
+      if (carried.kind != Kind::accumulator || carried.unit != i.unit)
+        return fmt::format("the host holds {}", describe(carried));
+      return {};
+    }
+    case OpCode::carry_down: {
+      const Content& content = at(list.buffer(i, Role::gradient));
+      if (content.kind != Kind::accumulator || content.unit != i.unit)
+        return fmt::format("the accumulator holds {}", describe(content));
+      write(list.buffer(i, Role::host_gradient), content);
+      return {};
+    }
+    case OpCode::reduce: {
+      const Content& content = at(list.buffer(i, Role::gradient));
+      const auto all = static_cast<std::int32_t>(plan_.choices.micro_batches);
+      if (content.kind != Kind::accumulator || content.unit != i.unit || content.next != all)
+        return fmt::format("the accumulator holds {} of {} micro-batches", describe(content), all);
+      write(list.buffer(i, Role::wire),
+            {.kind = Kind::wire, .unit = i.unit, .first = i.first, .count = i.count});
+      return {};
+    }
+    case OpCode::offload: {
+      const Content expected{
+          .kind = Kind::wire, .unit = i.unit, .first = i.first, .count = i.count};
+      Content& gradient = at(list.buffer(i, Role::host_gradient));
+      const Index done = gradient.kind == Kind::finished ? gradient.count : 0;
+      if (done != i.first) return fmt::format("a piece from {} follows {} elements", i.first, done);
+      gradient = {.kind = Kind::finished, .unit = i.unit, .count = done + i.count};
+      return expect(list.buffer(i, Role::wire), expected, "wire buffer");
+    }
+    default:
+      return {};
+  }
+}
+
+std::string ContentTracker::end_of_body() {
+  for (std::size_t b = 0; b < contents_.size(); ++b) {
+    const Buffer& buffer = plan_.buffers[b];
+    if (buffer.space == MemorySpace::device && contents_[b].kind == Kind::weights)
+      return fmt::format("'{}' was fetched and never released ({})", buffer.name,
+                         describe(contents_[b]));
+  }
+  return {};
+}
+
+}  // namespace megatrain

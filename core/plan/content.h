@@ -1,0 +1,65 @@
+#pragma once
+/// @file
+/// What each buffer holds while a list is issued in order: the meaning that races cannot show.
+
+#include <string>
+#include <vector>
+
+#include "core/plan/plan.h"
+
+namespace megatrain {
+
+/// What a buffer holds. Fields that a kind does not name are not compared.
+struct Content {
+  enum class Kind : std::uint8_t {
+    none,
+    weights,      ///< unit, version
+    rows,         ///< wave, version of the embedding
+    boundary,     ///< what enters `unit`, of micro_batch
+    gradient,     ///< d(what enters unit), of micro_batch
+    kept,         ///< unit, micro_batch
+    recomputed,   ///< unit, micro_batch
+    accumulator,  ///< unit; micro-batches [0, next) are in it (next_head: the head's share)
+    wire,         ///< unit, first, count
+    finished,     ///< unit: `count` elements of its wire gradient
+  };
+  Kind kind = Kind::none;
+  std::int32_t unit = -1;
+  std::int32_t micro_batch = -1;
+  std::int32_t wave = -1;
+  std::int32_t next = 0;
+  std::int32_t next_head = 0;
+  std::int64_t version = 0;
+  Index first = 0, count = 0;
+  bool operator==(const Content&) const = default;
+};
+
+class ContentTracker {
+ public:
+  explicit ContentTracker(const Plan& plan);
+
+  /// Follows one instruction. @returns what it would read wrongly; empty when all is as it should
+  std::string issue(const InstructionList& list, const Instruction& instruction);
+  /// After a body: every slot released, every gradient whole on the host.
+  std::string end_of_body();
+
+ private:
+  using Kind = Content::Kind;
+  [[nodiscard]] Content& at(BufferId id) { return contents_[static_cast<std::size_t>(id)]; }
+  void write(BufferId id, const Content& content);
+  /// Adds a micro-batch to an accumulator. @returns what is wrong, or nothing
+  std::string accumulate(BufferId id, const Instruction& instruction, std::int32_t unit,
+                         bool head_share);
+  std::string expect(BufferId id, const Content& expected, std::string_view what);
+  std::string expect_weights(const InstructionList& list, const Instruction& instruction);
+  std::string compute(const InstructionList& list, const Instruction& instruction);
+  std::string move(const InstructionList& list, const Instruction& instruction);
+
+  const Plan& plan_;
+  std::vector<Content> contents_;
+  std::vector<bool> clean_;                      ///< accumulators: padding is zero
+  std::vector<std::vector<BufferId>> overlaps_;  ///< other buffers that share bytes
+  std::vector<std::int64_t> versions_;           ///< of each unit's weights
+};
+
+}  // namespace megatrain

@@ -1,0 +1,192 @@
+#include "core/plan/list_writer.h"
+
+namespace megatrain {
+
+namespace {
+std::int32_t id(Index value) { return static_cast<std::int32_t>(value); }
+}  // namespace
+
+ListWriter::ListWriter(const Model& model, const Choices& choices, const Layout& layout,
+                       PlanBuilder& builder)
+    : model_(model), choices_(choices), layout_(layout), builder_(builder) {
+  for (Index b = 0; b < model.config().layers; ++b)
+    blocks_.emplace_back(model, b + 1, choices.compute, choices.micro_batch);
+}
+
+void ListWriter::begin(InstructionList& list) {
+  builder_.begin(list);
+  slot_of_.assign(blocks_.size(), -1);
+  free_slots_ = {};
+  for (const BufferId slot : layout_.slots) free_slots_.add(slot);
+}
+
+void ListWriter::add(const Instruction& instruction, std::initializer_list<Operand> operands) {
+  builder_.add(instruction, std::span(operands.begin(), operands.size()));
+}
+
+Index ListWriter::activation_bytes() const {
+  return choices_.micro_batch.tokens() * model_.config().hidden * size_of(choices_.compute.type);
+}
+
+void ListWriter::upload_constants() {
+  if (layout_.constants < 0) return;
+  const Index bytes = constants_bytes(model_.config(), choices_.micro_batch.sequence);
+  add({.op = OpCode::upload, .stream = StreamId::fetch, .cost = {.link_bytes = bytes}},
+      {{layout_.host_constants, Role::source, Access::read},
+       {layout_.constants, Role::destination, Access::write}});
+}
+
+void ListWriter::zero(BufferId accumulator, std::int32_t unit) {
+  if (accumulator < 0) return;
+  const Index bytes =
+      unit == 0 ? model_.unit(0).slab_elements * 4 : model_.max_block_elements() * 4;
+  add({.op = OpCode::zero, .unit = unit, .cost = {.device_bytes = bytes}},
+      {{accumulator, Role::destination, Access::write}});
+}
+
+void ListWriter::stage_and_upload() {
+  const Index bytes = BatchLayout{choices_.micro_batch.tokens()}.bytes() * choices_.micro_batches;
+  add({.op = OpCode::stage, .stream = StreamId::host},
+      {{layout_.host_batch, Role::destination, Access::write}});
+  add({.op = OpCode::upload, .stream = StreamId::fetch, .cost = {.link_bytes = bytes}},
+      {{layout_.host_batch, Role::source, Access::read},
+       {layout_.batch, Role::destination, Access::write}});
+}
+
+void ListWriter::updates() {
+  for (Index u = 0; u < model_.unit_count(); ++u)
+    add({.op = OpCode::update,
+         .stream = StreamId::update,
+         .unit = id(u),
+         .cost = {.host_elements = model_.unit(u).slab_elements}},
+        {{layout_.host_gradient[Layout::at(u)], Role::host_gradient, Access::read},
+         {layout_.host_weights[Layout::at(u)], Role::host_weights, Access::read_write}});
+}
+
+void ListWriter::fetch_embedding(Index wave) {
+  const Index element = size_of(choices_.compute.type);
+  const Index table_bytes = model_.unit(0).slab_elements * element;
+  const bool tied = model_.config().tied_embeddings;
+  if (choices_.embedding == EmbeddingMode::rows) {
+    const BufferId host_rows = layout_.host_rows[Layout::at(wave)];
+    const Index bytes = choices_.micro_batch.tokens() * layout_.wave_micro_batches *
+                        model_.config().hidden * element;
+    add({.op = OpCode::gather, .stream = StreamId::update, .unit = 0, .wave = id(wave)},
+        {{layout_.host_weights[0], Role::host_weights, Access::read},
+         {host_rows, Role::destination, Access::write}});
+    add({.op = OpCode::fetch,
+         .stream = StreamId::fetch,
+         .unit = 0,
+         .wave = id(wave),
+         .cost = {.link_bytes = bytes}},
+        {{host_rows, Role::source, Access::read},
+         {layout_.rows, Role::destination, Access::write}});
+  }
+  if (choices_.embedding == EmbeddingMode::table || tied)
+    add({.op = OpCode::fetch,
+         .stream = StreamId::fetch,
+         .unit = 0,
+         .wave = id(wave),
+         .cost = {.link_bytes = table_bytes}},
+        {{layout_.host_weights[0], Role::host_weights, Access::read},
+         {layout_.table_slot, Role::weights, Access::write}});
+}
+
+void ListWriter::embed(Index wave, Index micro_batch, BufferId output) {
+  const bool rows = choices_.embedding == EmbeddingMode::rows;
+  add({.op = OpCode::embed,
+       .unit = 0,
+       .micro_batch = id(micro_batch),
+       .wave = id(wave),
+       .cost = {.device_bytes = 2 * activation_bytes()}},
+      {{rows ? -1 : layout_.table_slot, Role::weights, Access::read},
+       {rows ? layout_.rows : -1, Role::rows, Access::read},
+       {layout_.batch_of[Layout::at(micro_batch)], Role::batch, Access::read},
+       {output, Role::output, Access::write}});
+}
+
+void ListWriter::release_embedding() {
+  if (layout_.table_slot < 0) return;
+  add({.op = OpCode::release, .unit = 0}, {{layout_.table_slot, Role::weights, Access::write}});
+}
+
+void ListWriter::fetch_head() {
+  const Index u = model_.head_unit();
+  const Index bytes = model_.unit(u).slab_elements * size_of(choices_.compute.type);
+  add({.op = OpCode::fetch,
+       .stream = StreamId::fetch,
+       .unit = id(u),
+       .cost = {.link_bytes = bytes}},
+      {{layout_.host_weights[Layout::at(u)], Role::host_weights, Access::read},
+       {layout_.head_slot, Role::weights, Access::write}});
+}
+
+void ListWriter::release_head() {
+  add({.op = OpCode::release, .unit = id(model_.head_unit())},
+      {{layout_.head_slot, Role::weights, Access::write}});
+}
+
+BufferId ListWriter::hold(Index block, Index wave) {
+  BufferId& slot = slot_of_[Layout::at(block)];
+  if (slot >= 0) return slot;
+  slot = block < choices_.resident ? layout_.resident[Layout::at(block)] : free_slots_.acquire();
+  const Index u = block + 1;
+  const Index bytes = model_.unit(u).slab_elements * size_of(choices_.compute.type);
+  add({.op = OpCode::fetch,
+       .stream = StreamId::fetch,
+       .unit = id(u),
+       .wave = id(wave),
+       .cost = {.link_bytes = bytes}},
+      {{layout_.host_weights[Layout::at(u)], Role::host_weights, Access::read},
+       {slot, Role::weights, Access::write}});
+  return slot;
+}
+
+void ListWriter::release(Index block, Index wave) {
+  BufferId& slot = slot_of_[Layout::at(block)];
+  require(slot >= 0, "a slot is released by the block that holds it");
+  add({.op = OpCode::release, .unit = id(block + 1), .wave = id(wave)},
+      {{slot, Role::weights, Access::write}});
+  if (block >= choices_.resident) free_slots_.release(slot);
+  slot = -1;
+}
+
+void ListWriter::forward(Index b, Index wave, Index micro_batch, BufferId kept, BufferId input,
+                         BufferId output) {
+  add({.op = OpCode::forward,
+       .unit = id(b + 1),
+       .micro_batch = id(micro_batch),
+       .wave = id(wave),
+       .cost = {.flops = block(b).forward_flops(), .device_bytes = 12 * activation_bytes()}},
+      {{slot_of_[Layout::at(b)], Role::weights, Access::read},
+       {layout_.constants, Role::constants, Access::read},
+       {input, Role::input, Access::read},
+       {output, Role::output, Access::write},
+       {kept, Role::kept, Access::write},
+       {layout_.recomputed[0], Role::recomputed, Access::write},
+       {layout_.temporary, Role::temporary, Access::write}});
+}
+
+void ListWriter::download_losses() {
+  const Index bytes = choices_.step_tokens() * 4;
+  add({.op = OpCode::download, .stream = StreamId::offload, .cost = {.link_bytes = bytes}},
+      {{layout_.losses, Role::source, Access::read},
+       {layout_.host_losses, Role::destination, Access::write}});
+}
+
+void ListWriter::collect(bool gradients) {
+  std::vector<Operand> operands = {{layout_.host_losses, Role::host_results, Access::read},
+                                   {layout_.host_logits, Role::host_results, Access::read}};
+  // Written, in the sense that it hands them over: host work of the next body is ordered behind
+  // this one wait, and never waits for the device itself.
+  for (const BufferId rows : layout_.host_rows)
+    operands.push_back({rows, Role::host_results, Access::read_write});
+  if (gradients) {
+    operands.push_back({layout_.host_partials, Role::host_partials, Access::read});
+    for (const BufferId gradient : layout_.host_gradient)
+      operands.push_back({gradient, Role::host_gradient, Access::read_write});
+  }
+  builder_.add({.op = OpCode::collect, .stream = StreamId::host}, operands);
+}
+
+}  // namespace megatrain

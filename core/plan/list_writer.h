@@ -1,0 +1,55 @@
+#pragma once
+/// @file
+/// What training, evaluation and generation lists have in common.
+
+#include <initializer_list>
+
+#include "core/plan/layout.h"
+
+namespace megatrain {
+
+/// Writes single instructions of one plan. Keeps which block is in which slot.
+class ListWriter {
+ public:
+  ListWriter(const Model& model, const Choices& choices, const Layout& layout,
+             PlanBuilder& builder);
+
+  /// Starts a list: every slot is empty, every pool is as at the first step.
+  void begin(InstructionList& list);
+
+  void upload_constants();
+  void zero(BufferId accumulator, std::int32_t unit);
+  void stage_and_upload();
+  /// Pending updates of all units, first to last.
+  void updates();
+  /// The embedding of a wave: its table or rows come to the device, tokens become boundaries.
+  /// `output` names the buffer of each micro-batch of the wave.
+  void fetch_embedding(Index wave);
+  void embed(Index wave, Index micro_batch, BufferId output);
+  void release_embedding();
+  void fetch_head();
+  void release_head();
+  /// The slot that holds the block, fetched now unless it already does.
+  BufferId hold(Index block, Index wave);
+  void release(Index block, Index wave);
+  void forward(Index block, Index wave, Index micro_batch, BufferId kept, BufferId input,
+               BufferId output);
+  void download_losses();
+  void collect(bool gradients);
+
+  void add(const Instruction& instruction, std::initializer_list<Operand> operands);
+  [[nodiscard]] const Block& block(Index i) const { return blocks_[Layout::at(i)]; }
+  /// Bytes of one boundary.
+  [[nodiscard]] Index activation_bytes() const;
+
+ private:
+  const Model& model_;
+  const Choices& choices_;
+  const Layout& layout_;
+  PlanBuilder& builder_;
+  std::vector<Block> blocks_;
+  BufferPool free_slots_;
+  std::vector<BufferId> slot_of_;  ///< per block, -1 when not held
+};
+
+}  // namespace megatrain

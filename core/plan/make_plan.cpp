@@ -1,0 +1,31 @@
+#include "core/plan/forward_list.h"
+#include "core/plan/train_list.h"
+#include "core/plan/writers.h"
+
+namespace megatrain {
+
+Plan make_plan(const Model& model, const Choices& choices) {
+  validate(choices, model);
+  Plan plan;
+  plan.choices = choices;
+  plan.units = model.unit_count();
+  PlanBuilder builder(plan);
+  const Layout layout(model, choices, builder);
+  // The first body has nothing behind it but the prologue; the second is the one that repeats.
+  InstructionList first_body;
+  if (choices.purpose == Purpose::train) {
+    TrainListWriter writer(model, choices, layout, builder);
+    writer.prologue(plan.prologue);
+    writer.body(first_body);
+    writer.body(plan.body);
+    writer.epilogue(plan.epilogue);
+  } else {
+    ForwardListWriter writer(model, choices, layout, builder);
+    writer.prologue(plan.prologue);
+    writer.body(first_body);
+    writer.body(plan.body);
+  }
+  return plan;
+}
+
+}  // namespace megatrain

@@ -1,0 +1,32 @@
+#pragma once
+/// @file
+/// How fast the machine is: what predictions divide by.
+
+#include <filesystem>
+#include <string>
+
+#include "core/device/device.h"
+
+namespace megatrain {
+
+/// Sustained rates. Read from a file that `megatrain bench` wrote, or assumed from the data sheet
+/// of a typical machine; predictions say which.
+struct Rates {
+  std::string source = "assumed";
+  double flops = 0;             ///< matrix products of this model's type and shapes, FLOP/s
+  double device_bandwidth = 0;  ///< element-wise kernels, bytes/s read plus written
+  double to_device = 0;         ///< host to device copies, bytes/s
+  double to_host = 0;           ///< device to host copies, bytes/s
+  double update = 0;            ///< AdamW, elements/s
+  double launch = 0;            ///< seconds to issue one instruction
+};
+
+/// Rates of a typical machine of the kind.
+Rates assumed_rates(DeviceKind kind, DType compute);
+
+/// Reads "name = value" lines. @throws UserError naming the file and line
+Rates read_rates(const std::filesystem::path& file);
+/// What read_rates reads.
+std::string format_rates(const Rates& rates);
+
+}  // namespace megatrain

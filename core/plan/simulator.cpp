@@ -1,0 +1,70 @@
+#include "core/plan/simulator.h"
+
+#include <algorithm>
+
+namespace megatrain {
+
+namespace {
+
+double duration(const Instruction& i, const Rates& rates) {
+  const Cost& cost = i.cost;
+  const double link =
+      i.stream == StreamId::offload || (i.stream == StreamId::spill && i.op == OpCode::spill)
+          ? rates.to_host
+          : rates.to_device;
+  return cost.flops / rates.flops +
+         static_cast<double>(cost.device_bytes) / rates.device_bandwidth +
+         static_cast<double>(cost.link_bytes) / link +
+         static_cast<double>(cost.host_elements) / rates.update;
+}
+
+}  // namespace
+
+StreamId Simulation::bound() const {
+  const auto busiest = std::ranges::max_element(busy);
+  return static_cast<StreamId>(busiest - busy.begin());
+}
+
+Simulation simulate(const Plan& plan, const Rates& rates) {
+  Simulation result;
+  const InstructionList& body = plan.body;
+  const std::size_t size = body.instructions.size();
+  std::vector<double> previous(size, 0);
+  std::vector<double> finish(size, 0);
+  std::array<double, kStreams> free{};
+  double issue = 0;
+  double begin_of_body = 0;
+  for (int run = 0; run < 2; ++run) {
+    begin_of_body = issue;
+    const bool steady = run == 1;
+    for (std::size_t n = 0; n < size; ++n) {
+      const Instruction& i = body.instructions[n];
+      double waits = 0;
+      for (const Wait& wait : body.waits_of(i)) {
+        const auto on = static_cast<std::size_t>(wait.instruction);
+        if (wait.bodies_back > 0 && run == 0) continue;
+        const double end = wait.bodies_back > 0 ? previous[on] : finish[on];
+        waits = std::max(waits, end);
+        // The issuing thread itself waits for host work before it enqueues what needs it.
+        if (on_device(i.stream) && !on_device(body.instructions[on].stream))
+          issue = std::max(issue, end);
+      }
+      issue += rates.launch;
+      double& stream_free = free[static_cast<std::size_t>(i.stream)];
+      const double begin = std::max({stream_free, waits, issue});
+      const double length = duration(i, rates);
+      finish[n] = begin + length;
+      stream_free = finish[n];
+      if (i.stream == StreamId::host) issue = std::max(issue, finish[n]);
+      if (!steady) continue;
+      result.busy[static_cast<std::size_t>(i.stream)] += length;
+      result.trace.spans.push_back(
+          {describe(i, plan.units), i.stream, begin - begin_of_body, finish[n] - begin_of_body});
+    }
+    std::swap(previous, finish);
+  }
+  result.step_seconds = issue - begin_of_body;
+  return result;
+}
+
+}  // namespace megatrain

@@ -1,0 +1,22 @@
+#pragma once
+/// @file
+/// Predicts a step from its lists and measured rates: each stream is a queue, an instruction
+/// starts when its stream, its waits and the issuing thread let it.
+
+#include "core/plan/plan.h"
+#include "core/plan/rates.h"
+#include "core/plan/trace.h"
+
+namespace megatrain {
+
+struct Simulation {
+  double step_seconds = 0;              ///< of a steady body
+  std::array<double, kStreams> busy{};  ///< seconds each stream works in it
+  Trace trace;                          ///< of that body
+  /// The stream that is busiest; compute-bound when that is `compute`.
+  [[nodiscard]] StreamId bound() const;
+};
+
+Simulation simulate(const Plan& plan, const Rates& rates);
+
+}  // namespace megatrain

@@ -1,0 +1,103 @@
+#include "core/plan/checker.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/plan/plan_grid.h"
+
+namespace megatrain::testing {
+namespace {
+
+Plan plan_of(std::string_view name) {
+  for (const PlanCase& c : plan_grid())
+    if (c.name == name) return make_plan(Model(c.config), c.choices);
+  throw LogicError("no such plan");
+}
+
+std::size_t find(const Plan& plan, OpCode op, std::size_t nth = 0) {
+  for (std::size_t i = 0; i < plan.body.instructions.size(); ++i)
+    if (plan.body.instructions[i].op == op && nth-- == 0) return i;
+  throw LogicError("no such instruction");
+}
+
+/// Points an operand elsewhere.
+void redirect(Plan& plan, std::size_t instruction, Role role, BufferId to) {
+  const Instruction& i = plan.body.instructions[instruction];
+  for (std::uint32_t o = i.operands_begin; o < i.operands_end; ++o)
+    if (plan.body.operands[o].role == role) plan.body.operands[o].buffer = to;
+}
+
+void expect_refused(const Plan& plan, std::string_view with) {
+  const std::string text = check(plan).text();
+  EXPECT_NE(text.find(with), std::string::npos) << text;
+}
+
+TEST(Checker, RefusesAFetchIntoASlotInUse) {
+  Plan plan = plan_of("plain");
+  const std::size_t first = find(plan, OpCode::fetch, 1);
+  const std::size_t second = find(plan, OpCode::fetch, 2);
+  const BufferId slot = plan.body.buffer(plan.body.instructions[first], Role::weights);
+  redirect(plan, second, Role::weights, slot);
+  expect_refused(plan, "slot");
+}
+
+TEST(Checker, RefusesWeightsOlderThanTheUpdate) {
+  Plan plan = plan_of("plain");
+  // The update of block 0 moves behind its first fetch.
+  auto& list = plan.body.instructions;
+  const std::size_t update = find(plan, OpCode::update, 1);
+  const std::size_t fetch = find(plan, OpCode::fetch, 1);
+  ASSERT_EQ(list[update].unit, list[fetch].unit);
+  ASSERT_LT(update, fetch);
+  std::swap(list[update], list[fetch]);
+  expect_refused(plan, "version");
+}
+
+TEST(Checker, RefusesAGradientThatForgetsAMicroBatch) {
+  Plan plan = plan_of("plain");
+  plan.body.instructions[find(plan, OpCode::backward, 1)].accumulate = false;
+  expect_refused(plan, "overwrites the gradient of earlier ones");
+}
+
+TEST(Checker, RefusesAWrongBoundary) {
+  Plan plan = plan_of("plain");
+  const std::size_t a = find(plan, OpCode::recompute, 0);
+  const std::size_t b = find(plan, OpCode::recompute, 1);
+  redirect(plan, a, Role::input, plan.body.buffer(plan.body.instructions[b], Role::input));
+  expect_refused(plan, "boundary");
+}
+
+TEST(Checker, RefusesASlotThatIsNeverReleased) {
+  Plan plan = plan_of("plain");
+  std::size_t last = 0;
+  for (std::size_t i = 0; i < plan.body.instructions.size(); ++i)
+    if (plan.body.instructions[i].op == OpCode::release) last = i;
+  Instruction& release = plan.body.instructions[last];
+  release.op = OpCode::zero;
+  const std::uint32_t o = release.operands_begin;
+  plan.body.operands[o].role = Role::destination;
+  plan.body.operands[o].buffer = 0;
+  EXPECT_FALSE(check(plan).ok());
+}
+
+TEST(Checker, RefusesHostWorkThatWaitsForTheDevice) {
+  Plan plan = plan_of("plain");
+  const std::size_t update = find(plan, OpCode::update, 3);
+  // An update that waits for the upload before it.
+  Instruction& i = plan.body.instructions[update];
+  const auto upload = static_cast<std::int32_t>(find(plan, OpCode::upload));
+  plan.body.waits.push_back({upload, 0});
+  const std::uint32_t end = static_cast<std::uint32_t>(plan.body.waits.size());
+  i.waits_begin = end - 1;
+  i.waits_end = end;
+  expect_refused(plan, "waits for the device inside a step");
+}
+
+TEST(Checker, RefusesAnUnfinishedGradient) {
+  Plan plan = plan_of("one_staging");
+  const std::size_t offload = find(plan, OpCode::offload, 1);
+  plan.body.instructions[offload].first += 1;
+  EXPECT_FALSE(check(plan).ok());
+}
+
+}  // namespace
+}  // namespace megatrain::testing

@@ -1,0 +1,111 @@
+#include "tests/plan/plan_grid.h"
+
+namespace megatrain::testing {
+
+ModelConfig grid_config(bool tied) {
+  ModelConfig config;
+  config.model_type = "llama";
+  config.vocabulary = 67;
+  config.hidden = 24;
+  config.layers = 5;
+  config.heads = 4;
+  config.kv_heads = 2;
+  config.head_dim = 6;
+  config.intermediate = 40;
+  config.max_positions = 64;
+  config.tied_embeddings = tied;
+  config.rope.kind = RopeKind::plain;
+  return config;
+}
+
+std::vector<PlanCase> plan_grid() {
+  std::vector<PlanCase> grid;
+  const auto add = [&](std::string name, bool tied, auto&& change) {
+    PlanCase plan_case{std::move(name), grid_config(tied), {}};
+    Choices& choices = plan_case.choices;
+    choices.micro_batch = {2, 13};
+    choices.micro_batches = 4;
+    choices.compute.head_chunk = 7;
+    choices.slots = 2;
+    choices.segment = 1;
+    choices.device_boundaries = 5;
+    choices.staging_elements =
+        round_up(Model(plan_case.config).max_block_elements(), ops::kNormChunk);
+    change(choices);
+    grid.push_back(std::move(plan_case));
+  };
+  add("plain", false, [](Choices&) {});
+  add("tied", true, [](Choices&) {});
+  add("one_micro_batch", false, [](Choices& c) { c.micro_batches = 1; });
+  add("one_slot", false, [](Choices& c) { c.slots = 1; });
+  add("three_slots", true, [](Choices& c) { c.slots = 3; });
+  add("spill_all", false, [](Choices& c) { c.device_boundaries = 0; });
+  add("spill_some", true, [](Choices& c) {
+    c.device_boundaries = 2;
+    c.spill_buffers = 1;
+  });
+  add("segments", false, [](Choices& c) {
+    c.segment = 2;
+    c.slots = 3;
+    c.device_boundaries = 3;
+  });
+  add("segments_spill_tied", true, [](Choices& c) {
+    c.segment = 3;
+    c.slots = 3;
+    c.device_boundaries = 1;
+  });
+  add("one_segment", false, [](Choices& c) {
+    c.segment = 5;
+    c.slots = 5;
+    c.device_boundaries = 0;
+  });
+  add("waves", false, [](Choices& c) { c.waves = 2; });
+  add("uneven_waves_tied", true, [](Choices& c) {
+    c.waves = 3;
+    c.device_boundaries = 1;
+  });
+  add("waves_segments", false, [](Choices& c) {
+    c.waves = 2;
+    c.segment = 2;
+    c.slots = 2;
+    c.device_boundaries = 0;
+  });
+  add("resident", true, [](Choices& c) { c.resident = 2; });
+  add("all_resident_waves", false, [](Choices& c) {
+    c.resident = 5;
+    c.slots = 1;
+    c.waves = 2;
+  });
+  add("rows", false, [](Choices& c) { c.embedding = EmbeddingMode::rows; });
+  add("rows_tied_waves", true, [](Choices& c) {
+    c.embedding = EmbeddingMode::rows;
+    c.waves = 2;
+  });
+  add("keep", false, [](Choices& c) {
+    c.keep = {Keep::boundary, Keep::attention, Keep::all, Keep::all, Keep::attention};
+  });
+  add("one_staging", false, [](Choices& c) {
+    c.staging = 1;
+    c.staging_elements = ops::kNormChunk;
+  });
+  add("split_masters", true, [](Choices& c) {
+    c.compute.type = DType::bf16;
+    c.master = MasterFormat::split;
+    c.waves = 2;
+  });
+  add("evaluate", true, [](Choices& c) {
+    c.purpose = Purpose::evaluate;
+    c.waves = 2;
+  });
+  add("evaluate_rows", false, [](Choices& c) {
+    c.purpose = Purpose::evaluate;
+    c.embedding = EmbeddingMode::rows;
+  });
+  add("generate", false, [](Choices& c) {
+    c.purpose = Purpose::generate;
+    c.micro_batches = 1;
+  });
+  return grid;
+}
+
+}  // namespace megatrain::testing

@@ -1,0 +1,23 @@
+#pragma once
+/// @file
+/// Choices that together use every feature of a plan, for tests that must hold for all plans.
+
+#include <string>
+#include <vector>
+
+#include "core/plan/writers.h"
+
+namespace megatrain::testing {
+
+struct PlanCase {
+  std::string name;
+  ModelConfig config;
+  Choices choices;
+};
+
+/// A five-block decoder of a few thousand parameters.
+ModelConfig grid_config(bool tied);
+
+std::vector<PlanCase> plan_grid();
+
+}  // namespace megatrain::testing
