@@ -1,7 +1,5 @@
 #include "core/ops/cuda/attention_kernels.cuh"
 #include "core/ops/cuda/attention_simple.cuh"
-#include "core/ops/cuda/attention_tensor_backward.cuh"
-#include "core/ops/cuda/attention_tensor_forward.cuh"
 
 namespace megatrain::ops::cuda {
 namespace {

@@ -1,13 +1,21 @@
 #pragma once
 /// @file
 /// What the attention kernels share. Two families: tensor cores for bf16 heads of up to 128
-/// (attention_tensor_*.cuh), and plain fp32 arithmetic for everything else (attention_simple.cuh).
+/// (attention_tensor_*.cu), and plain fp32 arithmetic for everything else (attention_simple.cuh).
 /// Both keep no score outside a tile, and both compute dq apart from dk and dv, so that no gradient
 /// is added to by two blocks.
 
 #include "core/ops/cuda/device_math.cuh"
 
 namespace megatrain::ops::cuda {
+
+namespace tensor_forward {
+void run(StreamHandle stream, const AttentionForward& op);
+}
+namespace tensor_backward {
+/// @param delta  sum of o * d_o of every row, [batch, query_heads, sequence]
+void run(StreamHandle stream, const AttentionBackward& op, const float* delta);
+}  // namespace tensor_backward
 
 inline constexpr float kLog2E = 1.4426950408889634F;
 

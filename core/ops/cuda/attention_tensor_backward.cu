@@ -1,16 +1,14 @@
-#pragma once
-/// @file
-/// The backward pass of attention on the tensor cores: seven products a tile instead of five, and
-/// in return no gradient is added to by two blocks.
+// The backward pass of attention on the tensor cores: seven products a tile instead of five, and
+// in return no gradient is added to by two blocks.
 
 #include "core/ops/cuda/attention_kernels.cuh"
 #include "core/ops/cuda/tile.cuh"
 
 namespace megatrain::ops::cuda::tensor_backward {
 
-inline constexpr int kWarps = 4, kThreads = kWarps * kWarp;
+constexpr int kWarps = 4, kThreads = kWarps * kWarp;
 /// Rows that arrive in one step of the inner loop (queries for dk and dv, keys for dq).
-inline constexpr int kStep = 32;
+constexpr int kStep = 32;
 
 /// Tiles of 16 rows that a warp holds in accumulators: what fits the register file.
 constexpr int row_tiles(int depth) { return depth <= 64 ? 2 : 1; }
@@ -42,6 +40,7 @@ __global__ void __launch_bounds__(kThreads, 2)
 
   const int first_tile = first_key / kStep, last_tile = visible.last_query(last_key) / kStep;
   const int tiles = last_tile - first_tile + 1, steps = tiles * group;
+  const int thread = static_cast<int>(threadIdx.x), lane = thread % kWarp;
   const auto fetch = [&](int step) {
     const int head = block.head * group + step / tiles;
     const int query = (first_tile + step % tiles) * kStep, stage = step % 2;
@@ -51,17 +50,16 @@ __global__ void __launch_bounds__(kThreads, 2)
     const DepthTile outputs{queries.data + kStep * DepthTile::kPitch};
     queries.template fetch<kStep, kThreads>(q, op.q_stride, query, sequence, width);
     outputs.template fetch<kStep, kThreads>(d_o, op.d_o_stride, query, sequence, width);
-    if (threadIdx.x < 2 * kStep) {
-      const int row = threadIdx.x % kStep;
+    if (thread < 2 * kStep) {
+      const int row = thread % kStep;
       const float* source =
-          (threadIdx.x < kStep ? op.lse : delta) + head_values(shape, block.sample, head);
+          (thread < kStep ? op.lse : delta) + head_values(shape, block.sample, head);
       const bool valid = query + row < sequence;
-      copy_async_word(row_values + stage * 2 * kStep + threadIdx.x,
+      copy_async_word(row_values + stage * 2 * kStep + thread,
                       valid ? source + query + row : source, valid);
     }
   };
 
-  const int thread = static_cast<int>(threadIdx.x), lane = thread % kWarp;
   const int warp_row = thread / kWarp * kRowTiles * 16;
   float dk[kRowTiles][kDepth / 8][4] = {}, dv[kRowTiles][kDepth / 8][4] = {};
   const float scale = shape.scale * kLog2E;
@@ -230,7 +228,7 @@ void enqueue(StreamHandle stream, const AttentionBackward& op, const float* delt
          delta);
 }
 
-inline void run(StreamHandle stream, const AttentionBackward& op, const float* delta) {
+void run(StreamHandle stream, const AttentionBackward& op, const float* delta) {
   with_depth(op.shape.head_dim,
              [&](auto depth) { enqueue<decltype(depth)::value>(stream, op, delta); });
 }

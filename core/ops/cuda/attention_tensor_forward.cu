@@ -1,15 +1,13 @@
-#pragma once
-/// @file
-/// The forward pass of attention on the tensor cores.
+// The forward pass of attention on the tensor cores.
 
 #include "core/ops/cuda/attention_kernels.cuh"
 #include "core/ops/cuda/tile.cuh"
 
 namespace megatrain::ops::cuda::tensor_forward {
 
-inline constexpr int kWarps = 4, kThreads = kWarps * kWarp;
-inline constexpr int kRowTiles = 2;  ///< of 16 queries, a warp: each key fragment is used twice
-inline constexpr int kQueries = kWarps * kRowTiles * 16, kKeys = 64;
+constexpr int kWarps = 4, kThreads = kWarps * kWarp;
+constexpr int kRowTiles = 2;  ///< of 16 queries, a warp: each key fragment is used twice
+constexpr int kQueries = kWarps * kRowTiles * 16, kKeys = 64;
 
 /// The running softmax of the rows of a warp's tile; every row lives in the four lanes of a quad.
 struct Softmax {
@@ -146,7 +144,7 @@ void enqueue(StreamHandle stream, const AttentionForward& op) {
          Tile<kDepth>::bytes(kQueries + 2 * kKeys), stream, op);
 }
 
-inline void run(StreamHandle stream, const AttentionForward& op) {
+void run(StreamHandle stream, const AttentionForward& op) {
   with_depth(op.shape.head_dim, [&](auto depth) { enqueue<decltype(depth)::value>(stream, op); });
 }
 
