@@ -49,6 +49,14 @@ const std::map<std::string, void (*)(Fixture&)> kSchedules = {
        f.pause();
        f.copy_to_y(*f.b);
      }},
+    {"race: both queues were used since",
+     [](Fixture& f) {
+       // The queues' own locks pass from the first stream to the host to the second.
+       f.copy_to_y(*f.a);
+       f.pause();
+       Fixture::run(*f.a, [] {});
+       f.copy_from_y(*f.b);
+     }},
     {"race: the streams have met before",
      [](Fixture& f) {
        f.a->record(*f.event);

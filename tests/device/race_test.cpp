@@ -39,8 +39,8 @@ TEST_P(Race, IsReportedEveryTime) {
 INSTANTIATE_TEST_SUITE_P(
     Schedules, Race,
     testing::Values("race: two copies, nothing between", "race: the first has long ended",
-                    "race: the streams have met before", "race: recorded too early",
-                    "race: the wait saw the record before",
+                    "race: both queues were used since", "race: the streams have met before",
+                    "race: recorded too early", "race: the wait saw the record before",
                     "race: other work was waited for, after this was enqueued",
                     "race: fill and copy", "race: announced rows of library code",
                     "race: pool threads", "race: the host reads too early"));
