@@ -2,7 +2,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <map>
 #include <unordered_set>
@@ -195,10 +194,6 @@ void load_piece(const Plan& plan, Index first, Index count, HostStore& store) {
   };
   std::vector<float> values(static_cast<std::size_t>(count));
   plan.source.file->read_floats(*plan.source.tensor, first, values);
-  for (Index i = 0; i < count; ++i)
-    if (const float value = values[static_cast<std::size_t>(i)]; !std::isfinite(value))
-      throw UserError(fmt::format("{}: element {} is {}; a model that holds it cannot be trained",
-                                  where(plan.source), first + i, value));
   std::vector<float> others(plan.copies.empty() ? 0 : values.size());
   for (const Source& copy : plan.copies) {
     copy.file->read_floats(*copy.tensor, first, others);

@@ -1,0 +1,375 @@
+#include <sys/resource.h>
+#include <sys/wait.h>
+
+#include <cmath>
+#include <csignal>
+#include <map>
+
+#include "core/base/bfloat16.h"
+#include "io/byte_tokenizer.h"
+#include "io/hf_folder.h"
+#include "io/json.h"
+#include "io/safetensors.h"
+#include "io/safetensors_writer.h"
+#include "tests/io/io_test_support.h"
+
+namespace megatrain::io {
+namespace {
+
+namespace fs = std::filesystem;
+
+using Parameters = std::map<std::string, std::vector<float>>;
+
+ModelConfig small_config(std::string_view model_type, bool tied) {
+  ModelConfig config = preset(std::string(model_type) + "-tiny");
+  config.vocabulary = 258;
+  config.hidden = 24;
+  config.layers = 2;
+  config.heads = 4;
+  config.kv_heads = model_type == "gpt2" ? 4 : 2;
+  config.head_dim = model_type == "gpt2" ? 6 : 10;
+  config.intermediate = 36;
+  config.max_positions = 16;
+  config.tied_embeddings = tied;
+  if (!config.windows.empty()) config.windows.assign(2, 8);
+  return config;
+}
+
+class HfModel : public testing::Test {
+ protected:
+  std::unique_ptr<HostStore> make_store(const Model& model,
+                                        MasterFormat format = MasterFormat::fp32) {
+    return std::make_unique<HostStore>(model, StoreOptions{.master = format}, *device_, pool_);
+  }
+
+  static Parameters read_all(const HostStore& store) {
+    Parameters all;
+    for (Index unit = 0; unit < store.model().unit_count(); ++unit)
+      for (const ParamDesc& param : store.model().unit(unit).params) {
+        std::vector<float>& values = all[param.name];
+        values.resize(static_cast<std::size_t>(param.elements()));
+        store.read_master(unit, param, 0, values);
+      }
+    return all;
+  }
+
+  /// Writes a store with initial values (norms and biases too made uneven) into a folder.
+  Parameters write_model(const ModelConfig& config, const ExportOptions& options,
+                         MasterFormat format = MasterFormat::fp32) {
+    const Model model(config);
+    const auto store = make_store(model, format);
+    initialize(*store, 5, pool_);
+    for (Index unit = 0; unit < model.unit_count(); ++unit)
+      for (const ParamDesc& param : model.unit(unit).params)
+        if (param.init != Init::normal) {
+          std::vector<float> values(static_cast<std::size_t>(param.elements()));
+          for (std::size_t i = 0; i < values.size(); ++i)
+            values[i] = 1.0F + static_cast<float>(i) / 7.0F;
+          store->write_master(unit, param, 0, values);
+        }
+    export_model(*store, preset_side_files(config, true), options, pool_);
+    return read_all(*store);
+  }
+
+  /// Opens a folder as the program does and returns what is in it.
+  Parameters load(const fs::path& folder, MasterFormat format = MasterFormat::fp32) {
+    const HfFolder opened(folder);
+    const Model model(opened.config().model);
+    const auto store = make_store(model, format);
+    load_weights(folder, *store, pool_);
+    return read_all(*store);
+  }
+
+  std::unique_ptr<Device> device_ = make_cpu_device({.threads = 1});
+  ThreadPool pool_{2};
+  TemporaryFolder folder_;
+};
+
+TEST_F(HfModel, EveryModelTypeRoundTrips) {
+  for (const char* type : {"llama", "mistral", "qwen2", "qwen3", "gpt2"})
+    for (const bool tied : {false, true}) {
+      const ModelConfig config = small_config(type, tied);
+      const fs::path folder = folder_ / (std::string(type) + (tied ? "-tied" : ""));
+      const Parameters written = write_model(config, {.folder = folder, .type = DType::f32});
+      EXPECT_EQ(HfFolder(folder).config().model, config) << type;
+      EXPECT_EQ(load(folder), written) << type;
+      EXPECT_EQ(load(folder, MasterFormat::split), written) << type;
+      const SafetensorsFile file(folder / "model.safetensors");
+      EXPECT_EQ(file.find("lm_head.weight") == nullptr, tied) << type;
+    }
+}
+
+TEST_F(HfModel, Bf16IsTheNearestAndShardsSayTheSame) {
+  const ModelConfig config = small_config("qwen2", true);
+  const fs::path one = folder_ / "one", many = folder_ / "many";
+  const Parameters written = write_model(config, {.folder = one}, MasterFormat::split);
+  write_model(config, {.folder = many, .shard_bytes = 4000}, MasterFormat::split);
+  const Parameters read = load(one);
+  for (const auto& [name, values] : written)
+    for (std::size_t i = 0; i < values.size(); ++i)
+      ASSERT_EQ(read.at(name)[i], to_float(to_bfloat16(values[i]))) << name << " " << i;
+  EXPECT_EQ(load(many), read);
+
+  const JsonValue index = parse_json(get_file(many / "model.safetensors.index.json"), "index");
+  const auto& map = *index.find("weight_map")->as<JsonValue::Object>();
+  EXPECT_EQ(map.size(), written.size());
+  Index bytes = 0;
+  for (const auto& [name, values] : written) bytes += 2 * static_cast<Index>(values.size());
+  EXPECT_EQ(*index.find("metadata")->find("total_size")->as<Index>(), bytes);
+  Index shards = 0;
+  for (const auto& file : fs::directory_iterator(many))
+    if (file.path().extension() == ".safetensors") {
+      ++shards;
+      const SafetensorsFile shard(file.path());
+      Index size = 0;
+      for (const TensorInfo& tensor : shard.header().tensors) size += tensor.end - tensor.begin;
+      EXPECT_TRUE(size <= 4000 || shard.header().tensors.size() == 1) << file.path();
+    }
+  EXPECT_GT(shards, 5);
+  EXPECT_FALSE(fs::exists(one / "model.safetensors.index.json"));
+}
+
+TEST_F(HfModel, SideFilesPassThroughAndTheTypeIsRewritten) {
+  const fs::path source = folder_ / "source";
+  write_model(small_config("llama", false), {.folder = source, .type = DType::f32});
+  EXPECT_FALSE(refuse_bytes(HfFolder(source).side_files(), 258));
+  std::string config = get_file(source / "config.json");
+  config.insert(config.find('{') + 1, "\"mystery\":{\"a\":[1.0]},");
+  put_file(source / "config.json", config);
+  put_file(source / "chat_template.jinja", "{{ anything\n }}");
+  put_file(source / "README.md", "a model card of other weights");
+
+  const HfFolder opened(source);
+  EXPECT_EQ(opened.config().notes.size(), 1U);
+  const Model model(opened.config().model);
+  const auto store = make_store(model);
+  load_weights(source, *store, pool_);
+  fs::remove_all(source);  // the folder may be gone when training ends
+  const fs::path target = folder_ / "run/model";
+  export_model(*store, opened.side_files(), {.folder = target}, pool_);
+  EXPECT_EQ(get_file(target / "chat_template.jinja"), "{{ anything\n }}");
+  EXPECT_FALSE(fs::exists(target / "README.md"));
+  const JsonValue written = parse_json(get_file(target / "config.json"), "x");
+  EXPECT_EQ(to_text(*written.find("mystery")), R"({"a":[1.0]})");
+  EXPECT_EQ(*written.find("torch_dtype")->as<std::string>(), "bfloat16");
+  expect_user_error([&] { export_model(*store, opened.side_files(), {.folder = target}, pool_); },
+                    {"exists"});
+}
+
+/// Tensors to be written by hand.
+struct Handmade {
+  FileType type;
+  std::vector<Index> shape;
+  std::vector<float> values;
+};
+using Tensors = std::map<std::string, Handmade>;
+
+void write_tensors(const fs::path& path, const Tensors& tensors) {
+  std::vector<TensorSpec> specs;
+  for (const auto& [name, tensor] : tensors) specs.push_back({name, tensor.type, tensor.shape});
+  SafetensorsWriter writer(path, specs);
+  std::size_t index = 0;
+  for (const auto& [name, tensor] : tensors) {
+    std::string bytes;
+    for (const float value : tensor.values) {
+      if (tensor.type == FileType::f32)
+        bytes += bytes_of_value(value);
+      else if (tensor.type == FileType::bf16)
+        bytes += bytes_of_value(to_bfloat16(value));
+      else  // half of the value 1: enough for these tests
+        bytes += bytes_of_value(std::uint16_t{0x3c00});
+    }
+    writer.write(index++, 0, std::as_bytes(std::span(bytes)));
+  }
+  writer.finish();
+}
+
+Tensors read_tensors(const fs::path& path) {
+  Tensors tensors;
+  const SafetensorsFile file(path);
+  for (const TensorInfo& info : file.header().tensors) {
+    Handmade& tensor = tensors[info.name];
+    tensor = {info.type, info.shape, std::vector<float>(static_cast<std::size_t>(info.elements()))};
+    file.read_floats(info, 0, tensor.values);
+  }
+  return tensors;
+}
+
+TEST_F(HfModel, OtherSpellingsOfTheSameWeightsLoad) {
+  const fs::path folder = folder_ / "gpt2";
+  const Parameters written =
+      write_model(small_config("gpt2", true), {.folder = folder, .type = DType::f32});
+  const fs::path file = folder / "model.safetensors";
+  Tensors tensors;
+  for (auto& [name, tensor] : read_tensors(file)) {
+    const std::string prefix = "transformer.";
+    tensors[name.starts_with(prefix) ? name.substr(prefix.size()) : name] = tensor;
+  }
+  // Without the prefix, with the mask buffers, with a copy of the tied head.
+  tensors["h.0.attn.bias"] = {FileType::f32, {1, 1, 2, 2}, {1, 0, 1, 1}};
+  tensors["h.1.attn.masked_bias"] = {FileType::f32, {}, {-1e4F}};
+  tensors["lm_head.weight"] = tensors.at("wte.weight");
+  write_tensors(file, tensors);
+  EXPECT_EQ(load(folder), written);
+
+  tensors["lm_head.weight"].values[3] += 1;
+  write_tensors(file, tensors);
+  expect_user_error([&] { load(folder); }, {"'lm_head.weight' differs", "tie_word_embeddings"});
+
+  tensors.erase("lm_head.weight");
+  tensors["transformer.wte.weight"] = tensors.at("wte.weight");
+  write_tensors(file, tensors);
+  expect_user_error([&] { load(folder); }, {"'transformer.wte.weight'", "'wte.weight'"});
+
+  // The tied tensor under its other name only.
+  tensors["lm_head.weight"] = tensors.at("wte.weight");
+  tensors.erase("wte.weight");
+  tensors.erase("transformer.wte.weight");
+  write_tensors(file, tensors);
+  EXPECT_EQ(load(folder), written);
+}
+
+TEST_F(HfModel, MixedTypesLoadExactly) {
+  const fs::path folder = folder_ / "llama";
+  Parameters expected =
+      write_model(small_config("llama", false), {.folder = folder, .type = DType::f32});
+  const fs::path file = folder / "model.safetensors";
+  Tensors tensors = read_tensors(file);
+  tensors.at("model.norm.weight").type = FileType::f16;
+  for (float& value : expected.at("model.norm.weight")) value = 1;
+  tensors.at("lm_head.weight").type = FileType::bf16;
+  for (float& value : expected.at("lm_head.weight")) value = to_float(to_bfloat16(value));
+  tensors["model.layers.1.self_attn.rotary_emb.inv_freq"] = {FileType::f32, {2}, {1, 2}};
+  write_tensors(file, tensors);
+  EXPECT_EQ(load(folder), expected);
+}
+
+TEST_F(HfModel, WrongWeightsAreRefusedByName) {
+  const fs::path folder = folder_ / "llama";
+  write_model(small_config("llama", false), {.folder = folder, .type = DType::f32});
+  const fs::path file = folder / "model.safetensors";
+  const Tensors good = read_tensors(file);
+  const auto refuses = [&](auto change, std::initializer_list<std::string_view> says) {
+    Tensors tensors = good;
+    change(tensors);
+    write_tensors(file, tensors);
+    expect_user_error([&] { load(folder); }, says);
+  };
+  const std::string gate = "model.layers.1.mlp.gate_proj.weight";
+  refuses([&](Tensors& t) { t.erase(gate); }, {gate, "[36, 24]", "missing"});
+  refuses([&](Tensors& t) { t.at(gate).shape = {24, 36}; },
+          {"model.safetensors", gate, "[24, 36]", "[36, 24]"});
+  refuses([&](Tensors& t) { t.at(gate).shape = {36 * 24}; }, {gate, "[864]"});
+  refuses(
+      [&](Tensors& t) {
+        t.at(gate) = {FileType::u8, {36, 24}, {}};
+        t.at(gate).shape = {0};
+      },
+      {gate, "[0]"});
+  refuses([&](Tensors& t) { t.at(gate).type = FileType::i16; }, {gate, "I16", "BF16"});
+  refuses([&](Tensors& t) { t["model.layers.2.mlp.up_proj.weight"] = t.at(gate); },
+          {"model.layers.2.mlp.up_proj.weight", "no part of the model"});
+  refuses(
+      [&](Tensors& t) { t["model.layers.0.self_attn.q_proj.bias"] = {FileType::f32, {1}, {1}}; },
+      {"q_proj.bias", "no part of the model"});
+  refuses([&](Tensors& t) { t.at(gate).values[5] = NAN; }, {"model.safetensors", gate});
+  refuses([&](Tensors& t) { t.at(gate).values[5] = INFINITY; }, {"model.safetensors", gate});
+  // An error of one type leaves no doubt about the others: nothing was read before the checks.
+  write_tensors(file, good);
+  EXPECT_NO_THROW(load(folder));
+
+  fs::remove(file);
+  expect_user_error([&] { load(folder); }, {"neither", "index.json"});
+  put_file(folder / "pytorch_model.bin", "");
+  expect_user_error([&] { load(folder); }, {"pickled"});
+  fs::remove(folder / "config.json");
+  expect_user_error([&] { load(folder); }, {"no config.json"});
+  expect_user_error([&] { load(folder_ / "absent"); }, {"absent", "no config.json"});
+}
+
+TEST_F(HfModel, BadIndicesAreRefusedByName) {
+  const fs::path folder = folder_ / "llama";
+  write_model(small_config("llama", false),
+              {.folder = folder, .type = DType::f32, .shard_bytes = 20'000});
+  const fs::path path = folder / "model.safetensors.index.json";
+  const std::string good = get_file(path);
+  const std::string first = "model-00001-of-";
+  const std::string name = good.substr(good.find(first), first.size() + 5 + 12);
+  const auto refuses = [&](const std::string& from, const std::string& to,
+                           std::initializer_list<std::string_view> says) {
+    std::string text = good;
+    ASSERT_NE(text.find(from), std::string::npos);
+    text.replace(text.find(from), from.size(), to);
+    put_file(path, text);
+    expect_user_error([&] { load(folder); }, says);
+  };
+  for (const char* bad :
+       {"../model.safetensors", "/etc/passwd", "a/b", "..", "", "a\\\\b", "a\\u0000b"})
+    refuses("\"" + name + "\"", "\"" + std::string(bad) + "\"", {"index.json", "plain file name"});
+  refuses("\"" + name + "\"", "\"absent.safetensors\"", {"'absent.safetensors'", "missing"});
+  refuses("\"" + name + "\"", "3", {"must be a string"});
+  refuses("\"weight_map\"", "\"map\"", {"weight_map"});
+  refuses("\"lm_head.weight\"", "\"lm_head.other\"", {"'lm_head.other'", "but is not"});
+  put_file(path, good.substr(0, good.size() / 2));
+  expect_user_error([&] { load(folder); }, {"index.json", "not valid JSON"});
+
+  // A tensor in two shards, then a shard that is gone.
+  put_file(path, good);
+  EXPECT_NO_THROW(load(folder));
+  Tensors shard = read_tensors(folder / name);
+  const Tensors untouched = shard;
+  shard["lm_head.weight"] = {FileType::f32, {1}, {1}};
+  write_tensors(folder / name, shard);
+  expect_user_error([&] { load(folder); }, {"'lm_head.weight'", "two files"});
+  write_tensors(folder / name, untouched);
+  fs::remove(folder / name);
+  expect_user_error([&] { load(folder); }, {name, "missing"});
+}
+
+TEST_F(HfModel, AFullDiskLeavesNothing) {
+  const ModelConfig config = small_config("llama", false);
+  const Model model(config);
+  const auto store = make_store(model);
+  const fs::path target = folder_ / "run/model";
+  // The limit holds for the child only; its one thread writes.
+  const pid_t child = ::fork();
+  if (child == 0) {
+    std::signal(SIGXFSZ, SIG_IGN);
+    const rlimit limit{20'000, 20'000};
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+    ThreadPool alone(1);
+    int result = 1;
+    try {
+      export_model(*store, preset_side_files(config, true), {.folder = target}, alone);
+    } catch (const UserError& error) {
+      result = std::string_view(error.what()).find("model.safetensors") == std::string_view::npos;
+    } catch (...) {
+    }
+    ::_exit(result);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  EXPECT_TRUE(fs::is_empty(folder_ / "run"));
+}
+
+TEST_F(HfModel, ProgressReachesTheEnd) {
+  const ModelConfig config = small_config("llama", false);
+  const Model model(config);
+  const auto store = make_store(model);
+  Index last = 0, total = 0;
+  const Progress progress = [&](Index done, Index all) {
+    EXPECT_GT(done, last);
+    last = done;
+    total = all;
+  };
+  export_model(*store, preset_side_files(config, true), {.folder = folder_ / "m"}, pool_, progress);
+  EXPECT_EQ(total, model.parameter_count() * 2);
+  EXPECT_EQ(last, total);
+  last = 0;
+  load_weights(folder_ / "m", *store, pool_, progress);
+  EXPECT_EQ(last, total);
+}
+
+}  // namespace
+}  // namespace megatrain::io
