@@ -16,9 +16,9 @@ namespace megatrain {
 struct HostArenaOptions {
   /// Byte offsets that no copy crosses. Registration is cut at some of them (page-aligned ones,
   /// about 16 GiB apart), because a copy must lie in one registered range. Empty: one range.
-  std::span<const Index> cuts;
+  std::span<const Index> cuts = {};
   /// Called on the constructing thread with the bytes newly touched, about every GiB.
-  std::function<void(Index)> touched;
+  std::function<void(Index)> touched = {};
 };
 
 /// Where the registrations of an arena end: at its end, and before that at the first of `cuts`

@@ -26,7 +26,7 @@ struct StoreOptions {
   MasterFormat master = MasterFormat::split;
   Index gradient_bytes = 2;  ///< per element: 2 (bf16 wire) or 4 (fp32 wire, or several waves)
   /// Called with bytes touched so far and in all while the arenas are made.
-  std::function<void(Index, Index)> progress;
+  std::function<void(Index, Index)> progress = {};
 };
 
 /// Bytes that a store of `model` maps, by name; what the planner prints and the store allocates.

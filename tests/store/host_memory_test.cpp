@@ -85,8 +85,9 @@ TEST(HostMemory, RefusesWithNeedHaveAndWhatToDo) {
     FAIL() << "an exbibyte was granted";
   } catch (const UserError& error) {
     const std::string message = error.what();
-    for (const char* part : {"a test", std::to_string(Index{1} << 60).c_str(), "available", "bytes",
-                             "raise the limit"})
+    const std::string parts[] = {"a test", std::to_string(Index{1} << 60), "available", "bytes",
+                                 "raise the limit"};
+    for (const std::string& part : parts)
       EXPECT_NE(message.find(part), std::string::npos) << message;
   }
 }

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <random>
 
@@ -30,8 +31,8 @@ class HostStoreTest : public ::testing::TestWithParam<MasterFormat> {
 };
 INSTANTIATE_TEST_SUITE_P(Masters, HostStoreTest,
                          ::testing::Values(MasterFormat::split, MasterFormat::fp32),
-                         [](const auto& info) {
-                           return info.param == MasterFormat::split ? "split" : "fp32";
+                         [](const auto& test) {
+                           return test.param == MasterFormat::split ? "split" : "fp32";
                          });
 
 TEST_P(HostStoreTest, MapsWhatStoreBytesSaysAndNoMore) {
@@ -47,7 +48,9 @@ TEST_P(HostStoreTest, MapsWhatStoreBytesSaysAndNoMore) {
     const Index before = resident_bytes();
     const HostStore store = make(config, gradient_bytes);
     const auto grown = static_cast<double>(resident_bytes() - before);
-    EXPECT_NEAR(grown / static_cast<double>(bytes.total()), 1.0, 0.01);
+    if (kProcessIsOurs) {
+      EXPECT_NEAR(grown / static_cast<double>(bytes.total()), 1.0, 0.01);
+    }
     EXPECT_EQ(store.bytes().total(), bytes.total());
     EXPECT_EQ(resident_bytes(store.weights(0), bytes.weights), bytes.weights);
     EXPECT_EQ(resident_bytes(store.gradient(0), bytes.gradient), bytes.gradient);
@@ -191,13 +194,13 @@ TEST_P(HostStoreTest, InitializeDoesNotDependOnThreads) {
 }
 
 TEST_P(HostStoreTest, RefusesWhatDoesNotFitBeforeMapping) {
-  const Model model(preset("llama-3-70b"));
-  if (store_bytes(model, GetParam(), 2).total() < status_bytes("VmSize"))
-    GTEST_SKIP() << "a machine for giants";
+  ModelConfig config = preset("llama-3-70b");
+  config.layers = 8000;  // about 100 TB of states
+  const Model model(config);
   const Index before = virtual_bytes();
   try {
     const HostStore store(model, {.master = GetParam()}, *device_, pool_);
-    GTEST_SKIP() << "this machine has the memory";
+    FAIL() << "100 TB were granted";
   } catch (const UserError& error) {
     const std::string need = std::to_string(store_bytes(model, GetParam(), 2).total());
     EXPECT_NE(std::string(error.what()).find(need), std::string::npos) << error.what();
