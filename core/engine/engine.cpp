@@ -1,0 +1,130 @@
+#include "core/engine/engine.h"
+
+#include <fmt/format.h>
+
+#include <cstring>
+
+#include "core/base/bfloat16.h"
+#include "core/plan/checker.h"
+
+namespace megatrain {
+
+namespace {
+
+std::size_t index(Purpose purpose) { return static_cast<std::size_t>(purpose); }
+
+std::vector<const Plan*> present(const EnginePlans& plans) {
+  std::vector<const Plan*> all;
+  for (const auto* plan : {&plans.train, &plans.evaluate, &plans.generate})
+    if (*plan) all.push_back(&**plan);
+  return all;
+}
+
+/// Asks for every kernel choice before anything is allocated: a request is met or refused.
+void require_attention(const Plan& plan, const ops::Ops& ops, const Model& model) {
+  const ModelConfig& config = model.config();
+  for (Index layer = 0; layer < config.layers; ++layer) {
+    ops::AttentionShape shape;
+    shape.batch = plan.choices.micro_batch.batch;
+    shape.sequence = plan.choices.micro_batch.sequence;
+    shape.query_heads = config.heads;
+    shape.kv_heads = config.kv_heads;
+    shape.head_dim = config.head_dim;
+    shape.window = config.window(layer);
+    shape.scale = 1;
+    shape.type = plan.choices.compute.type;
+    const std::string refusal = ops.attention_refusal(shape, plan.choices.compute.attention);
+    if (!refusal.empty())
+      throw UserError(
+          fmt::format("the attention backend cannot serve this model: {}. Another one "
+                      "can be chosen with --force attention=own",
+                      refusal));
+  }
+}
+
+}  // namespace
+
+Engine::Engine(Device& device, const ops::Ops& ops, const Model& model, HostStore& store,
+               ThreadPool& update_pool, EnginePlans plans)
+    : plans_(std::move(plans)),
+      memory_(present(plans_), device, store, update_pool),
+      streams_(device) {
+  const EngineParts parts{device, ops, model, store, memory_, streams_, updates_, update_pool};
+  for (const Plan* plan : present(plans_)) {
+    require_checked(*plan);
+    require_attention(*plan, ops, model);
+    executors_[index(plan->choices.purpose)] = std::make_unique<Executor>(*plan, parts);
+  }
+}
+
+Engine::~Engine() = default;
+
+Executor& Engine::activate(Purpose purpose) {
+  Executor* executor = executors_[index(purpose)].get();
+  require(executor != nullptr, "the engine has a plan for this purpose");
+  if (active_ != executor) {
+    executor->start();
+    active_ = executor;
+  }
+  return *executor;
+}
+
+StepResult Engine::train_step(const StepInputs& inputs, const UpdateRule& rule, Trace* trace) {
+  Executor& executor = activate(Purpose::train);
+  executor.run(inputs, pending_, trace);
+  pending_.reset();
+
+  StepResult result;
+  for (const float loss : executor.losses()) result.loss_sum += static_cast<double>(loss);
+  result.decision = clip(executor.squared_norms(), rule.max_norm);
+  if (result.decision.apply)
+    pending_ = PendingUpdate{rule.adamw, rule.lr, result.decision.factor, ++applied_steps_};
+  return result;
+}
+
+void Engine::flush() {
+  if (!pending_) return;
+  Executor* executor = executors_[index(Purpose::train)].get();
+  require(executor != nullptr, "a pending update comes from a training plan");
+  executor->flush(*pending_);
+  pending_.reset();
+}
+
+std::span<const float> Engine::evaluate(const StepInputs& inputs) {
+  flush();
+  Executor& executor = activate(Purpose::evaluate);
+  executor.run(inputs, std::nullopt);
+  return executor.losses();
+}
+
+std::span<const float> Engine::logits(const StepInputs& inputs) {
+  flush();
+  Executor& executor = activate(Purpose::generate);
+  executor.run(inputs, std::nullopt);
+  const std::span<const std::byte> raw = executor.logits();
+  if (executor.plan().choices.compute.type == DType::f32) {
+    logits_.resize(raw.size() / sizeof(float));
+    std::memcpy(logits_.data(), raw.data(), raw.size());
+  } else {
+    logits_.resize(raw.size() / sizeof(bfloat16));
+    for (std::size_t i = 0; i < logits_.size(); ++i) {
+      bfloat16 value{};
+      std::memcpy(&value, raw.data() + i * sizeof(value), sizeof(value));
+      logits_[i] = to_float(value);
+    }
+  }
+  return logits_;
+}
+
+const Plan& Engine::plan(Purpose purpose) const {
+  const auto& executor = executors_[index(purpose)];
+  require(executor != nullptr, "the engine has a plan for this purpose");
+  return executor->plan();
+}
+
+void Engine::poison_released_slots(bool on) {
+  for (const auto& executor : executors_)
+    if (executor) executor->poison_released_slots(on);
+}
+
+}  // namespace megatrain

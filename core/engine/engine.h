@@ -1,0 +1,76 @@
+#pragma once
+/// @file
+/// A model on a device: runs steps, applies updates just in time, evaluates and gives logits.
+
+#include <memory>
+#include <optional>
+
+#include "core/engine/executor.h"
+
+namespace megatrain {
+
+/// The plans of an engine. The arenas are sized for the largest.
+struct EnginePlans {
+  std::optional<Plan> train = {};
+  std::optional<Plan> evaluate = {};
+  std::optional<Plan> generate = {};
+};
+
+/// How the gradients of a step become an update.
+struct UpdateRule {
+  AdamWOptions adamw;
+  double lr = 0;
+  double max_norm = 0;  ///< global-norm clipping; <= 0: none
+};
+
+/// What a training step found.
+struct StepResult {
+  double loss_sum = 0;  ///< over the step's valid tokens, fp64, in token order
+  ClipDecision decision;
+};
+
+class Engine {
+ public:
+  /// Checks every plan, allocates everything, and never allocates again.
+  /// @throws UserError when memory is short or an attention backend refuses
+  Engine(Device& device, const ops::Ops& ops, const Model& model, HostStore& store,
+         ThreadPool& update_pool, EnginePlans plans);
+  ~Engine();
+
+  /// Forward and backward of a step. The update it calls for stays pending: the next step applies
+  /// it unit by unit just before it needs them. A step whose norm is not finite leaves every
+  /// state as it is.
+  StepResult train_step(const StepInputs& inputs, const UpdateRule& rule, Trace* trace = nullptr);
+  /// Applies the pending update. Afterwards the store is the state after the last step.
+  void flush();
+  /// Updates applied or pending: AdamW's step count. Skipped steps do not count.
+  [[nodiscard]] std::int64_t applied_steps() const { return applied_steps_; }
+  void set_applied_steps(std::int64_t steps) { applied_steps_ = steps; }
+
+  /// Per token losses. Flushes first.
+  std::span<const float> evaluate(const StepInputs& inputs);
+  /// Logits of the token at inputs.position of each sequence, [batch, vocabulary] in fp32.
+  /// Flushes first.
+  std::span<const float> logits(const StepInputs& inputs);
+
+  [[nodiscard]] const Plan& plan(Purpose purpose) const;
+  [[nodiscard]] Index device_bytes() const { return memory_.device_bytes(); }
+  [[nodiscard]] Index pinned_bytes() const { return memory_.pinned_bytes(); }
+  /// For tests: see Executor::poison_released_slots.
+  void poison_released_slots(bool on);
+
+ private:
+  Executor& activate(Purpose purpose);
+
+  EnginePlans plans_;
+  EngineMemory memory_;
+  DeviceStreams streams_;
+  HostQueue updates_;
+  std::array<std::unique_ptr<Executor>, 3> executors_;
+  Executor* active_ = nullptr;
+  std::optional<PendingUpdate> pending_;
+  std::int64_t applied_steps_ = 0;
+  std::vector<float> logits_;
+};
+
+}  // namespace megatrain

@@ -1,0 +1,224 @@
+#include "core/plan/planner.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <functional>
+
+#include "core/plan/forced.h"
+#include "core/plan/layout.h"
+
+namespace megatrain {
+
+namespace {
+
+/// Tokens of a micro-batch at which matrix products run at their best rate.
+constexpr Index kGoodMicroBatchTokens = 16384;
+/// Room for the logits of a head chunk.
+constexpr Index kLogitsBytes = Index{256} << 20;
+
+/// Tokens of a head chunk: a function of the model alone, because it decides bits.
+Index default_head_chunk(const Model& model, DType compute) {
+  const Index row = model.config().vocabulary * size_of(compute);
+  const Index chunk = kLogitsBytes / row / 128 * 128;
+  return std::clamp<Index>(chunk, 128, 8192);
+}
+
+std::vector<Index> divisors_descending(Index value) {
+  std::vector<Index> divisors;
+  for (Index d = 1; d <= value; ++d)
+    if (value % d == 0) divisors.push_back(d);
+  std::ranges::reverse(divisors);
+  return divisors;
+}
+
+class Chooser {
+ public:
+  Chooser(const Model& model, const PlanRequest& request)
+      : model_(model),
+        request_(request),
+        layers_(model.config().layers),
+        budget_(request.device_memory - request.device_reserve) {}
+
+  Choices run() {
+    for (const Index batch : micro_batch_candidates())
+      for (const Index waves : wave_candidates(request_.sequences / batch)) {
+        Choices choices = leanest(batch, waves);
+        if (!fits(choices)) continue;
+        if (request_.purpose == Purpose::train) improve(choices);
+        validate(choices, model_);
+        return choices;
+      }
+    refuse();
+  }
+
+ private:
+  /// As large as matrix products profit from, then ever smaller.
+  std::vector<Index> micro_batch_candidates() const {
+    if (is_forced(request_, "micro-batch")) {
+      Choices choices = leanest(1, 1);
+      return {choices.micro_batch.batch};
+    }
+    std::vector<Index> candidates;
+    for (const Index batch : divisors_descending(request_.sequences))
+      if (batch == 1 || batch * request_.sequence <= kGoodMicroBatchTokens)
+        candidates.push_back(batch);
+    return candidates;
+  }
+
+  /// One wave whenever it fits: each further one costs a fetch and a carry of the whole model.
+  std::vector<Index> wave_candidates(Index micro_batches) const {
+    if (is_forced(request_, "waves")) return {1};  // leanest() applies the forced number
+    std::vector<Index> candidates;
+    for (Index waves = 1; waves <= micro_batches; waves *= 2) candidates.push_back(waves);
+    return candidates;
+  }
+
+  /// The choices that need the least device memory for a micro-batch, forced ones applied.
+  Choices leanest(Index batch, Index waves) const {
+    Choices choices;
+    choices.purpose = request_.purpose;
+    choices.compute = request_.compute;
+    choices.compute.head_chunk = default_head_chunk(model_, request_.compute.type);
+    choices.master = request_.master;
+    choices.micro_batch = {batch, request_.sequence};
+    choices.micro_batches = request_.sequences / batch;
+    choices.waves = waves;
+    choices.staging_elements = round_up(model_.max_block_elements(), ops::kNormChunk);
+    const Index wave_tokens = choices.micro_batch.tokens() * ceil_div(choices.micro_batches, waves);
+    if (!model_.config().tied_embeddings && 2 * wave_tokens <= model_.config().vocabulary)
+      choices.embedding = EmbeddingMode::rows;
+    for (const auto& [name, value] : request_.forced) force(choices, model_, name, value);
+    if (!is_forced(request_, "slots"))
+      choices.slots =
+          std::min(std::max<Index>(2, choices.segment + 1), std::max<Index>(2, layers_));
+    return choices;
+  }
+
+  [[nodiscard]] bool fits(const Choices& choices) const {
+    const PlanBytes bytes = plan_bytes(model_, choices);
+    return bytes.device <= budget_ &&
+           (request_.host_memory == 0 || bytes.host() <= request_.host_memory);
+  }
+
+  /// The most of something that still fits: tries `set(choices, n)` for n in [low, high].
+  void grow(Choices& choices, std::string_view name, Index low, Index high,
+            const std::function<void(Choices&, Index)>& set) const {
+    if (is_forced(request_, name)) return;
+    while (low < high) {
+      const Index middle = low + (high - low + 1) / 2;
+      Choices attempt = choices;
+      set(attempt, middle);
+      if (fits(attempt))
+        low = middle;
+      else
+        high = middle - 1;
+    }
+    set(choices, low);
+  }
+
+  /// Spends what the budget leaves where it saves most: boundaries that need no spill, then
+  /// intermediates that need no recompute (last blocks first, backward wants them first), a third
+  /// slot, weights that need no second fetch.
+  void improve(Choices& choices) const {
+    const Index segments = ceil_div(layers_, choices.segment);
+    grow(choices, "device-boundaries", 0, segments,
+         [](Choices& c, Index n) { c.device_boundaries = n; });
+    if (choices.device_boundaries < segments) return;
+    if (choices.segment == 1)
+      for (const Keep level : {Keep::attention, Keep::all})
+        grow(choices, "keep", 0, layers_, [&](Choices& c, Index n) {
+          if (n == 0 && c.keep.empty()) return;
+          if (c.keep.empty()) c.keep.assign(static_cast<std::size_t>(layers_), Keep::boundary);
+          for (Index i = 0; i < n; ++i) c.keep[static_cast<std::size_t>(layers_ - 1 - i)] = level;
+        });
+    if (!is_forced(request_, "slots")) {
+      Choices attempt = choices;
+      ++attempt.slots;
+      if (attempt.slots <= layers_ && fits(attempt)) choices = attempt;
+    }
+    grow(choices, "resident", 0, std::max<Index>(0, layers_ - choices.slots),
+         [](Choices& c, Index n) { c.resident = n; });
+  }
+
+  [[noreturn]] void refuse() const {
+    Choices smallest = leanest(1, 1);
+    if (!is_forced(request_, "waves")) smallest.waves = smallest.micro_batches;
+    validate(smallest, model_);
+    const PlanBytes bytes = plan_bytes(model_, smallest);
+    if (bytes.device > budget_)
+      throw UserError(fmt::format(
+          "the device memory budget of {} is too small for this model and sequence length; the "
+          "smallest that works is {} ({} for the plan, {} in reserve for the driver and "
+          "libraries). Raise --device-memory, shorten --seq-len, or loosen what is forced",
+          format_bytes(request_.device_memory),
+          format_bytes(bytes.device + request_.device_reserve), format_bytes(bytes.device),
+          format_bytes(request_.device_reserve)));
+    throw UserError(fmt::format(
+        "the model needs {} of host memory ({} of weights, gradients and optimizer states, {} of "
+        "staging and spill), but {} are available. Use a machine with more memory, fewer tokens "
+        "a step, or --segment above 1 to spill less",
+        format_bytes(bytes.host()), format_bytes(bytes.store), format_bytes(bytes.pinned),
+        format_bytes(request_.host_memory)));
+  }
+
+  const Model& model_;
+  const PlanRequest& request_;
+  Index layers_;
+  Index budget_;
+};
+
+/// "slot 3" -> "slot *": buffers that differ only in their numbers share a row.
+std::string row_name(const std::string& name) {
+  std::string row;
+  for (const char c : name) {
+    if (std::isdigit(static_cast<unsigned char>(c)) == 0)
+      row += c;
+    else if (row.empty() || row.back() != '*')
+      row += '*';
+  }
+  return row;
+}
+
+}  // namespace
+
+Choices choose(const Model& model, const PlanRequest& request) {
+  if (request.sequence < 1) throw UserError("a sequence needs at least 1 token");
+  if (request.sequences < 1) throw UserError("a step needs at least 1 sequence");
+  return Chooser(model, request).run();
+}
+
+PlanBytes plan_bytes(const Model& model, const Choices& choices) {
+  Plan plan;
+  PlanBuilder builder(plan);
+  const Layout layout(model, choices, builder);
+  return {plan.device_bytes, plan.pinned_bytes,
+          store_bytes(model, choices.master, choices.gradient_bytes()).total()};
+}
+
+std::vector<MemoryRow> memory_table(const Plan& plan, const Model& model) {
+  std::vector<MemoryRow> rows;
+  for (const Buffer& buffer : plan.buffers) {
+    if (buffer.view || buffer.space == MemorySpace::store) continue;
+    const std::string name = row_name(buffer.name);
+    auto row = std::ranges::find_if(
+        rows, [&](const MemoryRow& r) { return r.space == buffer.space && r.name == name; });
+    if (row == rows.end()) row = rows.insert(rows.end(), {buffer.space, name, 0, 0});
+    ++row->count;
+    row->bytes += buffer.bytes;
+  }
+  const StoreBytes store = store_bytes(model, plan.choices.master, plan.choices.gradient_bytes());
+  const Index units = model.unit_count();
+  const auto slab = [&](std::string name, Index bytes) {
+    if (bytes > 0) rows.push_back({MemorySpace::store, std::move(name), units, bytes});
+  };
+  slab("weights", store.weights);
+  slab("remainder of fp32 masters", store.remainder);
+  slab("gradients", store.gradient);
+  slab("first moments", store.exp_avg);
+  slab("second moments", store.exp_avg_sq);
+  return rows;
+}
+
+}  // namespace megatrain

@@ -1,0 +1,62 @@
+#pragma once
+/// @file
+/// Chooses: model, machine, budget and batch in, choices out.
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/plan/simulator.h"
+#include "core/plan/writers.h"
+
+namespace megatrain {
+
+/// What the user asks for and what the machine has.
+struct PlanRequest {
+  Purpose purpose = Purpose::train;
+  Index sequence = 0;   ///< tokens a sequence
+  Index sequences = 0;  ///< of a step
+  ComputeConfig compute;
+  MasterFormat master = MasterFormat::fp32;
+  Index device_memory = 0;   ///< the whole budget, bytes
+  Index device_reserve = 0;  ///< of it, what the plan cannot own: context, modules, libraries
+  Index host_memory = 0;     ///< for slabs and pinned buffers, bytes; 0: not known
+  /// Choices that the user fixed, as "--force name=value" spells them (also micro-batch, slots,
+  /// segment). Met or refused.
+  std::vector<std::pair<std::string, std::string>> forced;
+};
+
+/// A name that can be forced, and what it takes.
+struct ForcedChoice {
+  std::string_view name;
+  std::string_view help;
+};
+const std::vector<ForcedChoice>& forced_choices();
+
+/// The fastest choices that fit the budget.
+/// @throws UserError when nothing fits (it says the smallest budget that works), or when a forced
+///         choice cannot be met
+Choices choose(const Model& model, const PlanRequest& request);
+
+/// Bytes that a plan for these choices allocates, without writing its lists.
+struct PlanBytes {
+  Index device = 0;
+  Index pinned = 0;
+  Index store = 0;
+  [[nodiscard]] Index host() const { return pinned + store; }
+};
+PlanBytes plan_bytes(const Model& model, const Choices& choices);
+
+/// One line of the memory table: buffers that differ only in their numbers, together.
+struct MemoryRow {
+  MemorySpace space = MemorySpace::device;
+  std::string name;
+  Index count = 0;
+  Index bytes = 0;  ///< of all of them
+};
+/// What the plan allocates, by name; the rows of a space add up to its arena. Store rows are the
+/// host store's slabs.
+std::vector<MemoryRow> memory_table(const Plan& plan, const Model& model);
+
+}  // namespace megatrain

@@ -1,0 +1,42 @@
+#pragma once
+/// @file
+/// From samples to the tokens of a step, in the layout that a plan uploads.
+
+#include <span>
+#include <vector>
+
+#include "core/engine/step.h"
+#include "core/plan/layout.h"
+#include "core/train/token_source.h"
+
+namespace megatrain {
+
+/// A step's tokens and what the host derived from them. Owns what StepInputs points to, so it can
+/// move but not be copied.
+struct Batch {
+  Batch() = default;
+  Batch(Batch&&) = default;
+  Batch& operator=(Batch&&) = default;
+
+  std::vector<std::int32_t> tokens;
+  StepInputs inputs;
+  Index valid_tokens = 0;  ///< targets that count
+};
+
+/// Lays out sequences of sequence + 1 tokens: micro-batch m holds sequences
+/// [m * batch, (m + 1) * batch). Target i of a sequence is its token i + 1; a negative one does not
+/// count.
+/// @param sequences  the step's, one after another; (sequence + 1) tokens each
+Batch make_batch(const Choices& choices, const ModelConfig& config,
+                 std::span<const std::int32_t> sequences);
+
+/// The batch of step `step` in data order: samples [step * n, (step + 1) * n) of the shuffled
+/// stream, n the sequences of a step.
+Batch training_batch(const Choices& choices, const ModelConfig& config, const TokenSource& source,
+                     std::uint64_t seed, Index first_sample);
+
+/// Samples first .. of `source` in their own order; places past its end do not count.
+Batch evaluation_batch(const Choices& choices, const ModelConfig& config, const TokenSource& source,
+                       Index first_sample);
+
+}  // namespace megatrain

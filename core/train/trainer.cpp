@@ -1,0 +1,108 @@
+#include "core/train/trainer.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <fstream>
+
+namespace megatrain {
+
+namespace {
+
+double seconds_now() {
+  using Clock = std::chrono::steady_clock;
+  return std::chrono::duration<double>(Clock::now().time_since_epoch()).count();
+}
+
+}  // namespace
+
+Index resident_bytes() {
+  std::ifstream file("/proc/self/statm");
+  Index total = 0;
+  Index resident = 0;
+  file >> total >> resident;
+  return resident * sysconf(_SC_PAGESIZE);
+}
+
+Trainer::Trainer(Engine& engine, const Model& model, const TokenSource& data,
+                 const TokenSource* evaluation, const TrainOptions& options, TrainState state)
+    : engine_(engine),
+      model_(model),
+      evaluation_(evaluation),
+      options_(options),
+      state_(state),
+      loader_(engine.plan(Purpose::train).choices, model.config(), data, options.seed,
+              state.samples),
+      flops_per_token_(
+          model_flops_per_token(model, engine.plan(Purpose::train).choices.micro_batch.sequence)) {
+  engine_.set_applied_steps(state.applied);
+}
+
+StepMetrics Trainer::step(Trace* trace) {
+  const double begin = seconds_now();
+  const Batch batch = loader_.next();
+  const UpdateRule rule{options_.adamw, options_.schedule.at(state_.step), options_.max_norm};
+  const StepResult result = engine_.train_step(batch.inputs, rule, trace);
+
+  ++state_.step;
+  state_.samples = loader_.samples_drawn();
+  state_.applied = engine_.applied_steps();
+  state_.tokens += batch.valid_tokens;
+  const bool skipped = !result.decision.apply;
+  state_.skipped += skipped ? 1 : 0;
+  state_.skipped_in_a_row = skipped ? state_.skipped_in_a_row + 1 : 0;
+  if (options_.most_skips_in_a_row > 0 && state_.skipped_in_a_row >= options_.most_skips_in_a_row)
+    throw Error(
+        fmt::format("the gradient was not finite in {} steps in a row; no state was "
+                    "changed since step {}. Lower --lr, or look for damaged data",
+                    state_.skipped_in_a_row, state_.step - state_.skipped_in_a_row));
+
+  StepMetrics metrics;
+  metrics.step = state_.step;
+  metrics.tokens = state_.tokens;
+  metrics.loss =
+      batch.valid_tokens > 0 ? result.loss_sum / static_cast<double>(batch.valid_tokens) : 0;
+  metrics.grad_norm = result.decision.norm;
+  metrics.lr = rule.lr;
+  metrics.skipped = skipped;
+  metrics.seconds = seconds_now() - begin;
+  const auto tokens = static_cast<double>(engine_.plan(Purpose::train).choices.step_tokens());
+  metrics.tokens_per_second = tokens / metrics.seconds;
+  metrics.model_flops_per_second = flops_per_token_ * metrics.tokens_per_second;
+  metrics.host_bytes = resident_bytes();
+  metrics.device_bytes = engine_.device_bytes();
+  return metrics;
+}
+
+EvaluationMetrics Trainer::evaluate() {
+  require(evaluation_ != nullptr, "evaluation has data");
+  const Choices& choices = engine_.plan(Purpose::evaluate).choices;
+  Index count = evaluation_->samples();
+  if (options_.evaluate_sequences > 0) count = std::min(count, options_.evaluate_sequences);
+  EvaluationMetrics metrics;
+  metrics.step = state_.step;
+  double sum = 0;
+  for (Index first = 0; first < count; first += choices.step_sequences()) {
+    const Batch batch = evaluation_batch(choices, model_.config(), *evaluation_, first);
+    for (const float loss : engine_.evaluate(batch.inputs)) sum += static_cast<double>(loss);
+    metrics.tokens += batch.valid_tokens;
+  }
+  metrics.loss = metrics.tokens > 0 ? sum / static_cast<double>(metrics.tokens) : 0;
+  if (state_.best_evaluation == 0 || metrics.loss < state_.best_evaluation)
+    state_.best_evaluation = metrics.loss;
+  return metrics;
+}
+
+void Trainer::run(MetricsSink& sink, const std::function<bool()>& stop) {
+  while (state_.step < options_.steps && !stop()) {
+    sink.step(step());
+    const bool last = state_.step == options_.steps;
+    const bool due = options_.evaluate_every > 0 && state_.step % options_.evaluate_every == 0;
+    if (evaluation_ != nullptr && (due || last)) sink.evaluation(evaluate());
+  }
+  engine_.flush();
+}
+
+}  // namespace megatrain

@@ -1,0 +1,66 @@
+#pragma once
+/// @file
+/// The training loop: data, step, metrics; evaluation in between; a state that can be saved.
+
+#include <functional>
+
+#include "core/engine/engine.h"
+#include "core/optim/schedule.h"
+#include "core/train/loader.h"
+#include "core/train/metrics.h"
+
+namespace megatrain {
+
+struct TrainOptions {
+  Index steps = 0;
+  Schedule schedule;
+  AdamWOptions adamw;
+  double max_norm = 1;              ///< clipping; <= 0: none
+  std::uint64_t seed = 0;           ///< of the data order
+  Index evaluate_every = 0;         ///< steps; 0: never
+  Index evaluate_sequences = 0;     ///< at most this many held-out sequences; 0: all
+  Index most_skips_in_a_row = 100;  ///< then training stops with an error: it is not recovering
+};
+
+/// Everything that training carries from step to step besides the store.
+struct TrainState {
+  Index step = 0;            ///< steps done, skipped ones included
+  Index samples = 0;         ///< drawn from the data order
+  Index tokens = 0;          ///< valid tokens trained on
+  std::int64_t applied = 0;  ///< updates applied: AdamW's step count
+  Index skipped = 0;         ///< steps skipped for a non-finite norm
+  Index skipped_in_a_row = 0;
+  double best_evaluation = 0;  ///< lowest held-out loss, 0 before the first
+  bool operator==(const TrainState&) const = default;
+};
+
+class Trainer {
+ public:
+  /// @param evaluation  held-out data; nullptr: none
+  Trainer(Engine& engine, const Model& model, const TokenSource& data,
+          const TokenSource* evaluation, const TrainOptions& options, TrainState state = {});
+
+  /// One step. @throws Error when too many steps in a row were skipped
+  StepMetrics step(Trace* trace = nullptr);
+  /// Mean held-out loss, after all updates so far.
+  EvaluationMetrics evaluate();
+  /// Steps until the options' end, or until stop() says so at a step boundary; evaluates when due
+  /// and at the end; flushes.
+  void run(MetricsSink& sink, const std::function<bool()>& stop);
+  [[nodiscard]] const TrainState& state() const { return state_; }
+  [[nodiscard]] const TrainOptions& options() const { return options_; }
+
+ private:
+  Engine& engine_;
+  const Model& model_;
+  const TokenSource* evaluation_;
+  TrainOptions options_;
+  TrainState state_;
+  Loader loader_;
+  double flops_per_token_;
+};
+
+/// Resident memory of this process in bytes, measured.
+Index resident_bytes();
+
+}  // namespace megatrain
