@@ -2,6 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <iterator>
+
 #include "tests/ops/op_test.h"
 
 namespace megatrain::optest {
@@ -156,6 +161,58 @@ TEST_P(GemmTest, BitsAreReproducible) {
       return bits;
     });
 }
+
+TEST(CpuGemm, UsesNoThreadsButThePools) {
+  // The library is built with OpenMP, whose threads would stay after the first parallel call.
+  const auto threads = [] {
+    namespace fs = std::filesystem;
+    return std::distance(fs::directory_iterator("/proc/self/task"), fs::directory_iterator());
+  };
+  OpBench bench(DeviceKind::cpu, DType::f32, 1);
+  const Buffer x = bench.input(DType::f32, random_values(512 * 512, 1));
+  const Buffer y = bench.output(DType::f32, 512 * 512);
+  Gemm op;
+  op.m = op.n = op.k = op.lda = op.ldb = op.ldd = 512;
+  op.a = op.b = x.data();
+  op.d = y.data();
+  const auto before = threads();
+  bench.run(op);
+  EXPECT_EQ(threads(), before);
+}
+
+TEST(CpuGemm, RefusesWhatItHasNoKernelFor) {
+  OpBench bench(DeviceKind::cpu, DType::f32);
+  const Buffer memory = bench.scratch(4096);
+  Gemm op;
+  op.m = op.n = op.k = op.lda = op.ldb = op.ldd = 4;
+  op.a = op.b = op.d = memory.data();
+  op.out = DType::bf16;
+  EXPECT_THROW(bench.run(op), LogicError) << "fp32 operands, bf16 result";
+  op.out = DType::f32;
+  op.ldd = 3;
+  EXPECT_THROW(bench.run(op), LogicError) << "rows that overlap";
+}
+
+#if defined(__x86_64__)
+TEST(CpuGemm, RefusesBf16WhereTheProcessorLacksIt) {
+  // The library reads its limit once, so this needs a process of its own.
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  setenv("DNNL_MAX_CPU_ISA", "AVX2", 1);
+  const auto ask = [] {
+    const auto device = make_cpu_device();
+    static_cast<void>(ops::make_ops(*device, DType::f32));
+    try {
+      static_cast<void>(ops::make_ops(*device, DType::bf16));
+    } catch (const UserError& error) {
+      std::fputs(error.what(), stderr);
+      std::exit(2);
+    }
+    std::exit(0);
+  };
+  EXPECT_EXIT(ask(), testing::ExitedWithCode(2), "bf16.*avx512_core.*--compute fp32");
+  unsetenv("DNNL_MAX_CPU_ISA");
+}
+#endif
 
 INSTANTIATE_TEST_SUITE_P(Ops, GemmTest, testing::ValuesIn(op_cases()), op_case_name);
 
