@@ -58,6 +58,21 @@ __device__ void store(T* destination, const float (&values)[N]) {
   *reinterpret_cast<Pack<T, N>*>(destination) = pack;
 }
 
+/// destination[i] = values[i], or += with `accumulate`; destination is 16-byte aligned when N is a
+/// multiple of four.
+template <int N>
+__device__ void write_sums(float* destination, const float (&values)[N], bool accumulate) {
+  constexpr int kPart = N % 4 == 0 ? 4 : 1;
+#pragma unroll
+  for (int begin = 0; begin < N; begin += kPart) {
+    float part[kPart] = {};
+    if (accumulate) load(destination + begin, part);
+#pragma unroll
+    for (int i = 0; i < kPart; ++i) part[i] += values[begin + i];
+    store(destination + begin, part);
+  }
+}
+
 /// Where row `row` begins, in elements; RowMap::offset for the device.
 __device__ inline Index row_offset(const RowMap& map, Index row) {
   if (map.inner == 1) return row * map.outer_stride;

@@ -65,9 +65,7 @@ __global__ void __launch_bounds__(kThreads) scatter(EmbeddingBackward op) {
       for (int i = 0; i < kWidth; ++i) sums[i] += partial[from][i * kWarp + lane];
   }
   if (column >= op.width) return;
-  float* row = op.dtable + Index{op.unique[blockIdx.x]} * op.width + column;
-#pragma unroll
-  for (int i = 0; i < kWidth; ++i) row[i] += sums[i];
+  write_sums(op.dtable + Index{op.unique[blockIdx.x]} * op.width + column, sums, true);
 }
 
 /// A thread owns kWidth columns of one position and adds the batch in order. Grid: positions.
@@ -85,9 +83,7 @@ __global__ void __launch_bounds__(kThreads) positions(PositionBackward op) {
 #pragma unroll
         for (int i = 0; i < kWidth; ++i) sums[i] += values[i];
       }
-      float* result = op.dpositions + at * op.width + column;
-#pragma unroll
-      for (int i = 0; i < kWidth; ++i) result[i] = op.accumulate ? result[i] + sums[i] : sums[i];
+      write_sums(op.dpositions + at * op.width + column, sums, op.accumulate);
     }
 }
 
@@ -104,7 +100,7 @@ void embedding_forward(StreamHandle stream, const EmbeddingForward& op) {
 
 void embedding_backward(StreamHandle stream, const EmbeddingBackward& op) {
   if (op.uniques == 0 || op.width == 0) return;
-  with_type_and_width(op.type, {op.dy}, {op.width}, [&](auto element, auto width) {
+  with_type_and_width(op.type, {op.dy, op.dtable}, {op.width}, [&](auto element, auto width) {
     constexpr int kWidth = decltype(width)::value;
     launch("embedding backward", scatter<decltype(element), kWidth>,
            dim3(static_cast<unsigned>(op.uniques),
@@ -115,7 +111,7 @@ void embedding_backward(StreamHandle stream, const EmbeddingBackward& op) {
 
 void position_backward(StreamHandle stream, const PositionBackward& op) {
   if (op.sequence == 0 || op.width == 0) return;
-  with_type_and_width(op.type, {op.dy}, {op.width}, [&](auto element, auto width) {
+  with_type_and_width(op.type, {op.dy, op.dpositions}, {op.width}, [&](auto element, auto width) {
     launch("position backward", positions<decltype(element), decltype(width)::value>,
            grid_for(op.sequence), kThreads, 0, stream, op);
   });
