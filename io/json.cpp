@@ -130,6 +130,9 @@ class Builder : public JsonEvents {
 }  // namespace
 
 void parse_json(std::string_view text, std::string_view source, JsonEvents& events, int max_depth) {
+  // The library takes a NUL for the end of the text and would not look at what follows.
+  if (const auto nul = text.find('\0'); nul != std::string_view::npos)
+    throw UserError(fmt::format("{}: not valid JSON at byte {}: a NUL", source, nul));
   Adapter adapter(events, source, max_depth);
   nlohmann::json::sax_parse(text.begin(), text.end(), &adapter);
 }

@@ -20,7 +20,7 @@ namespace megatrain::io {
 /// Longest header that is read, as in the reference implementation.
 inline constexpr Index kMaxSafetensorsHeader = 100'000'000;
 /// Ours: far above any real model, small enough that a hostile header cannot fill the memory.
-inline constexpr Index kMaxSafetensorsTensors = 1'000'000;
+inline constexpr Index kMaxSafetensorsTensors = 500'000;
 inline constexpr Index kMaxSafetensorsRank = 8;
 
 struct TensorInfo {

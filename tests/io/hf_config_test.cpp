@@ -308,6 +308,8 @@ std::vector<Refusal> refusals() {
   return list;
 }
 
+std::ostream& operator<<(std::ostream& out, const Refusal& refusal) { return out << refusal.name; }
+
 class HfConfigRefusal : public testing::TestWithParam<Refusal> {};
 
 TEST_P(HfConfigRefusal, NamesTheKey) {

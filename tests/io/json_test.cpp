@@ -3,6 +3,8 @@
 #include <cmath>
 #include <limits>
 
+#include <fmt/format.h>
+
 #include "tests/io/io_test_support.h"
 
 namespace megatrain::io {
@@ -55,7 +57,7 @@ TEST(JsonWriter, StringsAreAlwaysValidAndReadBack) {
   for (const char* bad : {"\xff", "\xc0\x80", "\xed\xa0\x80", "\xf4\x90\x80\x80", "\xe2\x82",
                           "\x80", "\xf0\x80\x80\x80"}) {
     JsonWriter cleaned;
-    cleaned.value("a" + std::string(bad) + "b");
+    cleaned.value(fmt::format("a{}b", bad));
     const JsonValue read = parse_json(cleaned.text(), "x");
     const std::string& text = *read.as<std::string>();
     EXPECT_TRUE(text.starts_with("a\xef\xbf\xbd") && text.ends_with("b")) << text;
@@ -80,6 +82,8 @@ TEST(Json, BadTextIsRefusedByPlace) {
   refuses("[1] 2", "not valid JSON");
   refuses("{\"a\":1,\"b\":{\"c\":1,\"c\":2}}", "'c' appears twice");
   refuses("\"\xff\"", "not valid JSON");
+  refuses(std::string_view("{}\0", 3), "a NUL");
+  refuses(std::string_view("\0{}", 3), "a NUL");
   refuses("NaN", "not valid JSON");
   refuses("1e999", "not valid JSON");
   refuses(std::string(1'000'000, '['), "more than 64");
