@@ -22,5 +22,4 @@ if(NOT TARGET megatrain_dnnl)
     INTERFACE_LINK_LIBRARIES "${DNNL_LIBRARY}")
 endif()
 
-find_package(PkgConfig REQUIRED)
-pkg_check_modules(HWY REQUIRED IMPORTED_TARGET "libhwy>=1.0.3")
+find_package(hwy 1.0.3 REQUIRED CONFIG)

@@ -96,6 +96,8 @@ std::string numerics_key(const Choices& choices, const Model& model, std::string
   line("micro-batches", choices.micro_batches);
   line("attention", backend_name(choices.compute.attention));
   line("head-chunk", choices.compute.head_chunk);
+  // Where the tables are tied, a wave's head and embedding shares meet before the next wave's.
+  if (c.tied_embeddings) line("waves", choices.waves);
   line("world", 1);
   return key;
 }

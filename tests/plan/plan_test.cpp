@@ -76,7 +76,7 @@ TEST_P(Grid, FetchesAreAsFewAsDesigned) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Plans, Grid, ::testing::ValuesIn(plan_grid()),
-                         [](const auto& info) { return info.param.name; });
+                         [](const auto& test) { return test.param.name; });
 
 TEST(Choices, ContradictionsAreRefusedByName) {
   const Model model(grid_config(false));

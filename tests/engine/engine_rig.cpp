@@ -1,0 +1,94 @@
+#include "tests/engine/engine_rig.h"
+
+#include "core/plan/writers.h"
+#include "tests/engine/slow_device.h"
+
+namespace megatrain::testing {
+
+std::unique_ptr<Device> make_rig_device(const RigOptions& options) {
+  if (options.device == DeviceKind::cuda) return make_cuda_device();
+  if (options.slow_copies > 0) return make_slow_device(options.device_threads, options.slow_copies);
+  return make_cpu_device({.threads = options.device_threads});
+}
+
+Rig::Rig(const ModelConfig& config, const Choices& rig_choices, const RigOptions& options)
+    : device(make_rig_device(options)),
+      ops(std::make_unique<ops::Ops>(ops::make_ops(*device, rig_choices.compute.type))),
+      model(config),
+      pool(options.update_threads),
+      choices(rig_choices) {
+  StoreOptions store_options;
+  store_options.master = choices.master;
+  store_options.gradient_bytes = choices.gradient_bytes();
+  store = std::make_unique<HostStore>(model, store_options, *device, pool);
+  initialize(*store, 7, pool);
+  EnginePlans plans;
+  plans.train = make_plan(model, choices);
+  if (options.edit) options.edit(*plans.train);
+  Choices evaluate = choices;
+  evaluate.purpose = Purpose::evaluate;
+  plans.evaluate = make_plan(model, evaluate);
+  engine = std::make_unique<Engine>(*device, *ops, model, *store, pool, std::move(plans));
+  engine->poison_released_slots(options.poison);
+  rule.adamw.weight_decay = 0.1;
+  rule.lr = 1e-2;
+  rule.max_norm = 0.5;
+}
+
+Rig::~Rig() = default;
+
+Batch Rig::batch(Index number) const {
+  const Index sample = choices.micro_batch.sequence + 1;
+  std::vector<std::int32_t> tokens(static_cast<std::size_t>(choices.step_sequences() * sample));
+  std::uint64_t state = 88172645463325252ULL + static_cast<std::uint64_t>(number) * 7919;
+  for (std::int32_t& token : tokens) {
+    state ^= state << 13;
+    state ^= state >> 7;
+    state ^= state << 17;
+    token =
+        static_cast<std::int32_t>(state % static_cast<std::uint64_t>(model.config().vocabulary));
+  }
+  // Some targets that do not count, unevenly spread.
+  for (std::size_t i = 5; i < tokens.size(); i += 17 + i % 5)
+    if (i % static_cast<std::size_t>(sample) != 0) tokens[i] = -1;
+  return make_batch(choices, model.config(), tokens);
+}
+
+StepResult Rig::step(Index number, float scale_factor, Trace* trace) {
+  Batch made = batch(number);
+  made.inputs.scale *= scale_factor;
+  return engine->train_step(made.inputs, rule, trace);
+}
+
+Snapshot Rig::run(Index steps) {
+  std::vector<double> losses;
+  std::vector<double> norms;
+  for (Index n = 0; n < steps; ++n) {
+    const StepResult result = step(n);
+    losses.push_back(result.loss_sum);
+    norms.push_back(result.decision.norm);
+  }
+  engine->flush();
+  Snapshot all = snapshot();
+  all.losses = losses;
+  all.norms = norms;
+  return all;
+}
+
+Snapshot Rig::snapshot() {
+  Snapshot all;
+  const auto add = [&](const void* data, Index bytes) {
+    const auto* begin = static_cast<const std::byte*>(data);
+    if (begin != nullptr) all.bytes.insert(all.bytes.end(), begin, begin + bytes);
+  };
+  for (Index u = 0; u < model.unit_count(); ++u) {
+    const Index elements = model.unit(u).slab_elements;
+    add(store->weights(u), elements * size_of(choices.wire()));
+    add(store->remainder(u), elements * 2);
+    add(store->exp_avg(u), elements * 4);
+    add(store->exp_avg_sq(u), elements * 4);
+  }
+  return all;
+}
+
+}  // namespace megatrain::testing

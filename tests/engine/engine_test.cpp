@@ -1,0 +1,149 @@
+#include "core/engine/engine.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "tests/engine/engine_rig.h"
+#include "tests/plan/plan_grid.h"
+
+namespace megatrain::testing {
+namespace {
+
+PlanCase case_named(std::string_view name) {
+  for (PlanCase& c : plan_grid())
+    if (c.name == name) return c;
+  throw LogicError("no such case");
+}
+
+TEST(Engine, LossFalls) {
+  const PlanCase c = case_named("plain");
+  Rig rig(c.config, c.choices);
+  const double first = rig.step(0).loss_sum;
+  for (int n = 0; n < 12; ++n) rig.step(0);
+  EXPECT_LT(rig.step(0).loss_sum, 0.8 * first);
+}
+
+TEST(Engine, ANonFiniteStepChangesNoState) {
+  const PlanCase c = case_named("tied");
+  Rig skipping(c.config, c.choices);
+  Rig plain(c.config, c.choices);
+  skipping.step(0);
+  plain.step(0);
+  const StepResult bad = skipping.step(1, std::numeric_limits<float>::infinity());
+  EXPECT_FALSE(bad.decision.apply);
+  EXPECT_FALSE(std::isfinite(bad.decision.norm));
+  EXPECT_EQ(skipping.engine->applied_steps(), 1);
+  skipping.engine->flush();
+  plain.engine->flush();
+  EXPECT_TRUE(skipping.snapshot() == plain.snapshot());
+  // And training goes on from there.
+  skipping.step(2);
+  plain.step(2);
+  skipping.engine->flush();
+  plain.engine->flush();
+  EXPECT_TRUE(skipping.snapshot() == plain.snapshot());
+  EXPECT_EQ(skipping.engine->applied_steps(), 2);
+}
+
+TEST(Engine, FlushIsTheJustInTimeUpdate) {
+  const PlanCase c = case_named("waves");
+  Rig flushing(c.config, c.choices);
+  Rig streaming(c.config, c.choices);
+  for (int n = 0; n < 3; ++n) {
+    flushing.step(n);
+    flushing.engine->flush();
+    streaming.step(n);
+  }
+  streaming.engine->flush();
+  EXPECT_TRUE(flushing.snapshot() == streaming.snapshot());
+}
+
+TEST(Engine, EvaluationSeesTheNewestWeightsAndDisturbsNothing) {
+  const PlanCase c = case_named("segments_spill_tied");
+  Rig rig(c.config, c.choices);
+  Rig undisturbed(c.config, c.choices);
+  rig.step(0);
+  undisturbed.step(0);
+  const Batch batch = rig.batch(9);
+  const std::span<const float> losses = rig.engine->evaluate(batch.inputs);
+  double sum = 0;
+  for (const float loss : losses) sum += static_cast<double>(loss);
+  // Training on the same tokens next finds the same loss: both saw the state after step 0.
+  const StepResult next = rig.step(9);
+  EXPECT_EQ(next.loss_sum, sum);
+  undisturbed.step(9);
+  rig.engine->flush();
+  undisturbed.engine->flush();
+  EXPECT_TRUE(rig.snapshot() == undisturbed.snapshot());
+}
+
+TEST(Engine, OnlyCountedTargetsEnterTheLoss) {
+  const PlanCase c = case_named("plain");
+  Rig rig(c.config, c.choices);
+  const Batch batch = rig.batch(0);
+  EXPECT_LT(batch.valid_tokens, c.choices.step_tokens());
+  const StepResult result = rig.step(0);
+  const double mean = result.loss_sum / static_cast<double>(batch.valid_tokens);
+  EXPECT_NEAR(mean, std::log(static_cast<double>(c.config.vocabulary)), 0.3);
+}
+
+TEST(Engine, MemoryIsWhatThePlanSays) {
+  const PlanCase c = case_named("spill_some");
+  Rig rig(c.config, c.choices);
+  EXPECT_EQ(rig.engine->device_bytes(), rig.engine->plan(Purpose::train).device_bytes);
+  EXPECT_EQ(rig.engine->pinned_bytes(), rig.engine->plan(Purpose::train).pinned_bytes);
+}
+
+TEST(Trace, NamesEveryInstructionAndShowsOverlap) {
+  const PlanCase c = case_named("plain");
+  RigOptions options;
+  options.slow_copies = 1e-3;
+  Rig rig(c.config, c.choices, options);
+  rig.step(0);
+  Trace trace;
+  rig.step(1, 1, &trace);
+  const Plan& plan = rig.engine->plan(Purpose::train);
+  EXPECT_EQ(trace.spans.size(), plan.body.instructions.size());
+  for (const TraceSpan& span : trace.spans) EXPECT_GE(span.end, span.begin) << span.name;
+  EXPECT_GT(trace.busy(StreamId::compute), 0);
+  EXPECT_GT(trace.overlap(StreamId::compute, StreamId::fetch), 0);
+  EXPECT_NE(trace.to_json().find("\"forward block 3 micro-batch 1\""), std::string::npos);
+}
+
+TEST(SlotRing, MisuseThrows) {
+  SlotRing ring;
+  EXPECT_THROW(ring.use(1, 3), LogicError);  // empty
+  ring.fetch(1, 3);
+  EXPECT_EQ(ring.state(1), SlotState::filling);
+  EXPECT_THROW(ring.use(1, 3), LogicError);    // nobody waited for the fetch
+  EXPECT_THROW(ring.fetch(1, 4), LogicError);  // filling
+  EXPECT_THROW(ring.ready(1, 4), LogicError);  // another unit
+  ring.ready(1, 3);
+  EXPECT_EQ(ring.state(1), SlotState::ready);
+  EXPECT_THROW(ring.release(1, 3), LogicError);  // never used
+  ring.use(1, 3);
+  EXPECT_EQ(ring.state(1), SlotState::in_use);
+  EXPECT_THROW(ring.fetch(1, 4), LogicError);  // in use
+  EXPECT_THROW(ring.release(1, 4), LogicError);
+  EXPECT_FALSE(ring.all_empty());
+  ring.release(1, 3);
+  EXPECT_TRUE(ring.all_empty());
+  EXPECT_THROW(ring.release(1, 3), LogicError);  // twice
+}
+
+TEST(HostQueue, FailuresReachTheWaiter) {
+  HostQueue queue;
+  int done = 0;
+  queue.wait(queue.enqueue([&] { ++done; }));
+  EXPECT_EQ(done, 1);
+  const HostQueue::Ticket bad = queue.enqueue([] { throw Error("disk on fire"); });
+  queue.enqueue([&] { ++done; });
+  EXPECT_THROW(queue.wait(bad), Error);
+  EXPECT_THROW(queue.drain(), Error);
+  EXPECT_EQ(done, 1);
+}
+
+}  // namespace
+}  // namespace megatrain::testing

@@ -1,0 +1,104 @@
+/// @file
+/// The equality rule: what saves memory or time changes no bit.
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "core/plan/checker.h"
+#include "tests/engine/engine_rig.h"
+#include "tests/plan/plan_grid.h"
+
+namespace megatrain::testing {
+namespace {
+
+constexpr Index kSteps = 3;
+
+std::vector<PlanCase> training_cases() {
+  std::vector<PlanCase> cases;
+  for (PlanCase& c : plan_grid())
+    if (c.choices.purpose == Purpose::train) cases.push_back(std::move(c));
+  return cases;
+}
+
+/// The same numerics key with nothing saved: everything on the device, one wave if the key lets it.
+Snapshot reference(const PlanCase& c, const RigOptions& options = {}) {
+  Choices plain = plan_grid().front().choices;
+  plain.micro_batches = c.choices.micro_batches;
+  if (c.config.tied_embeddings) plain.waves = c.choices.waves;
+  plain.compute = c.choices.compute;
+  plain.master = c.choices.master;
+  EXPECT_EQ(numerics_key(plain, Model(c.config), "test"),
+            numerics_key(c.choices, Model(c.config), "test"));
+  return Rig(c.config, plain, options).run(kSteps);
+}
+
+class Equality : public ::testing::TestWithParam<PlanCase> {};
+
+TEST_P(Equality, SameKeySameBits) {
+  const PlanCase& c = GetParam();
+  const Snapshot expected = reference(c);
+  for (const double loss : expected.losses) ASSERT_TRUE(std::isfinite(loss));
+  RigOptions options;
+  options.poison = true;
+  EXPECT_TRUE(Rig(c.config, c.choices, options).run(kSteps) == expected);
+}
+
+TEST_P(Equality, SlowCopiesChangeNothing) {
+  const PlanCase& c = GetParam();
+  RigOptions options;
+  options.poison = true;
+  options.slow_copies = 2e-4;
+  options.device_threads = 2;
+  options.update_threads = 2;
+  EXPECT_TRUE(Rig(c.config, c.choices, options).run(2) == Rig(c.config, c.choices, {}).run(2));
+}
+
+INSTANTIATE_TEST_SUITE_P(Plans, Equality, ::testing::ValuesIn(training_cases()),
+                         [](const auto& test) { return test.param.name; });
+
+TEST(Threads, CountChangesNothing) {
+  const PlanCase c = training_cases().front();
+  const Snapshot one = Rig(c.config, c.choices).run(kSteps);
+  for (const int threads : {2, 3}) {
+    RigOptions options;
+    options.device_threads = threads;
+    options.update_threads = threads;
+    EXPECT_TRUE(Rig(c.config, c.choices, options).run(kSteps) == one) << threads;
+  }
+}
+
+/// Between keys: other micro-batches are other sums of the same products.
+TEST(MicroBatches, AgreeWithinRounding) {
+  const PlanCase c = training_cases().front();
+  Choices halved = c.choices;
+  halved.micro_batch.batch = 1;
+  halved.micro_batches = 8;
+  const Snapshot a = Rig(c.config, c.choices).run(kSteps);
+  const Snapshot b = Rig(c.config, halved).run(kSteps);
+  for (std::size_t s = 0; s < a.losses.size(); ++s) {
+    EXPECT_NEAR(a.losses[s] / b.losses[s], 1, 1e-5);
+    EXPECT_NEAR(a.norms[s] / b.norms[s], 1, 1e-4);
+  }
+}
+
+/// Deletes the waits of the first instruction with `op` that has one on another stream.
+void forget_waits(Plan& plan, OpCode op, std::size_t skip = 0) {
+  for (Instruction& i : plan.body.instructions)
+    if (i.op == op && i.waits_begin != i.waits_end && skip-- == 0) {
+      i.waits_end = i.waits_begin;
+      return;
+    }
+  FAIL() << "the plan has no such wait";
+}
+
+/// Runs an edited plan without the checker's consent.
+TEST(Faults, TheCheckerStopsAForgottenWait) {
+  const PlanCase c = training_cases().front();
+  RigOptions options;
+  options.edit = [](Plan& plan) { forget_waits(plan, OpCode::forward); };
+  EXPECT_THROW(Rig(c.config, c.choices, options), LogicError);
+}
+
+}  // namespace
+}  // namespace megatrain::testing
