@@ -50,7 +50,7 @@ class LargeTest : public OpTest {
       GTEST_SKIP() << "needs 14 GiB of device memory; on the CPU, 8 GiB of it free";
   }
 
-  /// Runs `op` with the pitch `kFar` and with `pitch`; the rows must come out the same. `width`
+  /// Runs `op` with the pitch kFar and with `width`; the rows must come out the same. `width`
   /// elements of each row are input and output.
   void expect_same_rows(Index width, const std::function<void(void* rows, Index pitch)>& op) {
     const Values in = random_values(kRows * width, 1, 3);

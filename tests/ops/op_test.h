@@ -20,10 +20,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <functional>
 #include <memory>
 #include <optional>
+#include <ostream>
 #include <span>
 #include <string>
 #include <vector>
@@ -133,6 +135,10 @@ struct OpCase {
   DeviceKind device = DeviceKind::cpu;
   DType type = DType::f32;
 };
+
+inline void PrintTo(const OpCase& c, std::ostream* out) {
+  *out << name(c.device) << ' ' << name(c.type);
+}
 
 /// Every (device, type) of this build; CUDA is in a CUDA build whether or not there is a GPU.
 std::vector<OpCase> op_cases();
