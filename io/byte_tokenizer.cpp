@@ -70,6 +70,8 @@ std::string tokenizer_config_json() {
   JsonWriter json(2);
   json.begin_object().member("tokenizer_class", "PreTrainedTokenizerFast");
   json.member("bos_token", kSpecialTexts[0]).member("eos_token", kSpecialTexts[1]);
+  // Named so that no class of transformers adds one of its own, beyond the vocabulary.
+  json.member("pad_token", kSpecialTexts[1]).member("unk_token", kSpecialTexts[1]);
   json.member("clean_up_tokenization_spaces", false).member(kMark, kMarkValue).end_object();
   return json.text() + "\n";
 }

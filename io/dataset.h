@@ -13,13 +13,13 @@
 namespace megatrain::io {
 
 struct DatasetOptions {
-  std::vector<std::filesystem::path> train;       ///< .txt, .jsonl, .bin
-  std::vector<std::filesystem::path> validation;  ///< excludes validation_fraction
+  std::vector<std::filesystem::path> train = {};       ///< .txt, .jsonl, .bin
+  std::vector<std::filesystem::path> validation = {};  ///< excludes validation_fraction
   double validation_fraction = 0;  ///< of the samples, [0, 1): the last ones are held out
   Index sequence = 0;
   Index vocabulary = 0;
   /// Why text is not possible with this model (refuse_bytes); nullopt: it is.
-  std::optional<std::string> text_refusal;
+  std::optional<std::string> text_refusal = {};
 };
 
 struct Dataset {

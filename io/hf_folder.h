@@ -52,7 +52,7 @@ void load_weights(const std::filesystem::path& folder, HostStore& store, ThreadP
                   const Progress& progress = {});
 
 struct ExportOptions {
-  std::filesystem::path folder;       ///< appears whole or not at all
+  std::filesystem::path folder = {};  ///< appears whole or not at all
   DType type = DType::bf16;           ///< of the weights written
   Index shard_bytes = 5'000'000'000;  ///< more weights than this are cut into several files
   bool replace = false;               ///< an existing folder gives way

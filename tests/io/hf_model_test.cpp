@@ -371,5 +371,45 @@ TEST_F(HfModel, ProgressReachesTheEnd) {
   EXPECT_EQ(last, total);
 }
 
+TEST_F(HfModel, HuggingFaceLibrariesReadTheSame) {
+  const std::pair<const char*, const char*> cases[] = {{"llama", "LlamaForCausalLM"},
+                                                       {"mistral", "MistralForCausalLM"},
+                                                       {"qwen2", "Qwen2ForCausalLM"},
+                                                       {"qwen3", "Qwen3ForCausalLM"},
+                                                       {"gpt2", "GPT2LMHeadModel"}};
+  std::string command = "python3 '" MEGATRAIN_IO_ORACLE "'";
+  for (const auto& [type, architecture] : cases) {
+    const ModelConfig config = small_config(type, true);
+    const fs::path folder = folder_ / type;
+    const Parameters written =
+        write_model(config, {.folder = folder, .type = DType::f32, .shard_bytes = 20'000});
+    JsonWriter json;
+    json.begin_object().member("architecture", architecture).key("config").begin_object();
+    json.member("vocab_size", config.vocabulary).member("hidden_size", config.hidden);
+    json.member("num_hidden_layers", config.layers).member("tie_word_embeddings", true);
+    json.member("num_attention_heads", config.heads).member("bos_token_id", kBeginToken);
+    if (config.rope.kind != RopeKind::none) {
+      json.member("num_key_value_heads", config.kv_heads).member("head_dim", config.head_dim);
+      json.member("rms_norm_eps", config.norm_eps).member("hidden_act", "silu");
+    }
+    if (!config.windows.empty()) json.member("sliding_window", config.windows[0]);
+    json.end_object().key("sums").begin_object();
+    for (const auto& [name, values] : written) {
+      double sum = 0;
+      for (const float value : values) sum += value;
+      json.member(name, sum);
+    }
+    json.end_object().end_object();
+    const fs::path expected = put_file(folder_ / (std::string(type) + ".json"), json.text());
+    command += " '" + folder.string() + "' '" + expected.string() + "'";
+  }
+  command += " > '" + (folder_ / "log").string() + "' 2>&1";
+  const int status = std::system(command.c_str());
+  ASSERT_TRUE(WIFEXITED(status));
+  if (WEXITSTATUS(status) == 77 || WEXITSTATUS(status) == 127)
+    GTEST_SKIP() << "python3 with numpy, safetensors and transformers is not there";
+  EXPECT_EQ(WEXITSTATUS(status), 0) << get_file(folder_ / "log");
+}
+
 }  // namespace
 }  // namespace megatrain::io
