@@ -1,0 +1,164 @@
+#include "core/plan/planner.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "core/plan/checker.h"
+#include "core/plan/forced.h"
+#include "tests/plan/plan_grid.h"
+
+namespace megatrain::testing {
+namespace {
+
+constexpr Index kGiB = Index{1} << 30;
+
+PlanRequest request_for_7b() {
+  PlanRequest request;
+  request.sequence = 4096;
+  request.sequences = 16;
+  request.compute.type = DType::bf16;
+  request.master = MasterFormat::split;
+  request.device_memory = 40 * kGiB;
+  request.device_reserve = kGiB;
+  return request;
+}
+
+std::string refusal(const Model& model, const PlanRequest& request) {
+  try {
+    choose(model, request);
+  } catch (const UserError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(Planner, ObeysEveryBudgetDownToTheSmallest) {
+  const Model model(preset("qwen2.5-0.5b"));
+  PlanRequest request = request_for_7b();
+  request.sequence = 512;
+  for (const Index mebibytes : {100000, 20000, 8000, 4000, 3000}) {
+    request.device_memory = mebibytes << 20;
+    request.device_reserve = 300 << 20;
+    const Choices choices = choose(model, request);
+    const Plan plan = make_plan(model, choices);
+    EXPECT_LE(plan.device_bytes + request.device_reserve, request.device_memory) << mebibytes;
+    EXPECT_EQ(choices.step_sequences(), request.sequences);
+    EXPECT_EQ(check(plan).text(), "");
+  }
+}
+
+TEST(Planner, ATooSmallBudgetNamesTheSmallestThatWorks) {
+  const Model model(preset("qwen2.5-0.5b"));
+  PlanRequest request = request_for_7b();
+  request.device_memory = 64 << 20;
+  request.device_reserve = 0;
+  const std::string text = refusal(model, request);
+  const std::string marker = "smallest that works is ";
+  const auto found = text.find(marker);
+  ASSERT_NE(found, std::string::npos) << text;
+  const std::string size =
+      text.substr(found + marker.size(), text.find(" (", found) - found - marker.size());
+  // The text rounds to two digits; one part in a hundred more is enough, as much less is not.
+  request.device_memory = parse_bytes(size) / 100 * 101;
+  EXPECT_EQ(refusal(model, request), "");
+  request.device_memory = parse_bytes(size) / 100 * 98;
+  EXPECT_NE(refusal(model, request), "");
+}
+
+TEST(Planner, PlanBytesAreThePlansOwn) {
+  for (const PlanCase& c : plan_grid()) {
+    const Model model(c.config);
+    const Plan plan = make_plan(model, c.choices);
+    const PlanBytes bytes = plan_bytes(model, c.choices);
+    EXPECT_EQ(bytes.device, plan.device_bytes) << c.name;
+    EXPECT_EQ(bytes.pinned, plan.pinned_bytes) << c.name;
+    Index device = 0;
+    Index pinned = 0;
+    Index store = 0;
+    for (const MemoryRow& row : memory_table(plan, model))
+      (row.space == MemorySpace::device   ? device
+       : row.space == MemorySpace::pinned ? pinned
+                                          : store) += row.bytes;
+    EXPECT_EQ(device, plan.device_bytes) << c.name;
+    EXPECT_EQ(pinned, plan.pinned_bytes) << c.name;
+    EXPECT_EQ(store, bytes.store) << c.name;
+  }
+}
+
+TEST(Planner, MoreMemoryNeverPredictsASlowerStep) {
+  const Model model(preset("qwen2.5-7b"));
+  PlanRequest request = request_for_7b();
+  const Rates rates = assumed_rates(DeviceKind::cuda, DType::bf16);
+  double before = 1e9;
+  for (const Index gibibytes : {24, 40, 80, 140}) {
+    request.device_memory = gibibytes * kGiB;
+    const Plan plan = make_plan(model, choose(model, request));
+    const double seconds = simulate(plan, rates).step_seconds;
+    EXPECT_LE(seconds, before * 1.001) << gibibytes;
+    before = seconds;
+  }
+}
+
+TEST(Planner, ForcedChoicesAreMetOrRefused) {
+  const Model model(preset("qwen2.5-0.5b"));
+  PlanRequest request = request_for_7b();
+  request.forced = {{"micro-batch", "2"},
+                    {"segment", "3"},
+                    {"waves", "4"},
+                    {"slots", "5"},
+                    {"device-boundaries", "1"}};
+  const Choices choices = choose(model, request);
+  EXPECT_EQ(choices.micro_batch.batch, 2);
+  EXPECT_EQ(choices.segment, 3);
+  EXPECT_EQ(choices.waves, 4);
+  EXPECT_EQ(choices.slots, 5);
+  EXPECT_EQ(choices.device_boundaries, 1);
+  request.forced = {{"micro-batch", "3"}};
+  EXPECT_NE(refusal(model, request).find("cannot be cut"), std::string::npos);
+  request.forced = {{"colour", "blue"}};
+  EXPECT_NE(refusal(model, request).find("it knows micro-batch"), std::string::npos);
+  request.forced = {{"segment", "3"}, {"slots", "2"}, {"resident", "0"}};
+  EXPECT_NE(refusal(model, request).find("slots"), std::string::npos);
+  request.forced = {{"slots", "many"}};
+  EXPECT_NE(refusal(model, request).find("whole number"), std::string::npos);
+}
+
+TEST(Planner, TooLittleHostMemoryIsRefused) {
+  const Model model(preset("qwen2.5-7b"));
+  PlanRequest request = request_for_7b();
+  request.host_memory = 64 * kGiB;
+  EXPECT_NE(refusal(model, request).find("host memory"), std::string::npos);
+}
+
+TEST(Simulator, FindsWhatBounds) {
+  const Model model(preset("qwen2.5-0.5b"));
+  const Plan plan = make_plan(model, choose(model, request_for_7b()));
+  Rates rates = assumed_rates(DeviceKind::cuda, DType::bf16);
+  EXPECT_EQ(simulate(plan, rates).bound(), StreamId::compute);
+  rates.to_device = 1e8;
+  EXPECT_EQ(simulate(plan, rates).bound(), StreamId::fetch);
+  rates = assumed_rates(DeviceKind::cuda, DType::bf16);
+  rates.update = 1e6;
+  const Simulation slow_host = simulate(plan, rates);
+  EXPECT_EQ(slow_host.bound(), StreamId::update);
+  EXPECT_GE(slow_host.step_seconds, slow_host.busy[static_cast<std::size_t>(StreamId::update)]);
+}
+
+TEST(RatesFile, RoundTripsAndRefusesNonsense) {
+  const auto path = std::filesystem::path(::testing::TempDir()) / "rates.txt";
+  const Rates rates = assumed_rates(DeviceKind::cpu, DType::f32);
+  std::ofstream(path) << "# measured\n" << format_rates(rates);
+  const Rates read = read_rates(path);
+  EXPECT_EQ(read.flops, rates.flops);
+  EXPECT_EQ(read.update, rates.update);
+  EXPECT_EQ(read.source, path.string());
+  std::ofstream(path) << "flops = fast\n";
+  EXPECT_THROW(read_rates(path), UserError);
+  std::ofstream(path) << "flops = 1e12\n";
+  EXPECT_THROW(read_rates(path), UserError);
+  EXPECT_THROW(read_rates("/nowhere/rates"), UserError);
+}
+
+}  // namespace
+}  // namespace megatrain::testing
