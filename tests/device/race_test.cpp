@@ -2,34 +2,19 @@
 // a complete schedule is clean.
 
 #include <gtest/gtest.h>
-#include <spawn.h>
-#include <sys/wait.h>
 
-#include <array>
 #include <string>
-#include <vector>
+
+#include "tests/process.h"
 
 namespace {
 
 constexpr int kRaceExitCode = 66;
 
-/// The exit code of race_child on one schedule; -1 when it did not exit by itself.
-int run(std::string schedule) {
-  std::string program = RACE_CHILD;
-  std::string options = "TSAN_OPTIONS=exitcode=66:symbolize=0";
-  const std::array<char*, 3> arguments{program.data(), schedule.data(), nullptr};
-  const std::array<char*, 2> environment{options.data(), nullptr};
-  posix_spawn_file_actions_t quiet;
-  posix_spawn_file_actions_init(&quiet);
-  posix_spawn_file_actions_addopen(&quiet, 2, "/dev/null", 1, 0);
-  pid_t child = 0;
-  const int status =
-      posix_spawn(&child, program.c_str(), &quiet, nullptr, arguments.data(), environment.data());
-  posix_spawn_file_actions_destroy(&quiet);
-  if (status != 0) return -1;
-  int result = 0;
-  waitpid(child, &result, 0);
-  return WIFEXITED(result) ? WEXITSTATUS(result) : -1;
+/// The exit code of race_child on one schedule.
+int run(const std::string& schedule) {
+  return megatrain::testing::run_program({RACE_CHILD, schedule},
+                                         {"TSAN_OPTIONS=exitcode=66:symbolize=0"});
 }
 
 class Race : public testing::TestWithParam<const char*> {};
