@@ -1,0 +1,61 @@
+#include "launcher/commands/generate.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <string>
+
+#include "core/train/generate.h"
+#include "io/byte_tokenizer.h"
+#include "launcher/session/model_source.h"
+#include "launcher/session/plans.h"
+
+namespace megatrain::launcher {
+
+namespace {
+
+void print(std::string_view text) {
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  std::fflush(stdout);
+}
+
+}  // namespace
+
+void generate(const GenerateOptions& options) {
+  if (options.top_p <= 0 || options.top_p > 1)
+    throw UserError(fmt::format("--top-p is {}; it must be above 0 and at most 1", options.top_p));
+  const ModelSource source = find_model(options.model);
+  if (const auto refusal = io::refuse_bytes(source.side_files, source.config.vocabulary))
+    throw UserError(fmt::format("{} cannot be sampled: {}", options.model, *refusal));
+
+  // Documents end with the end token, so that it also stands before their start.
+  std::vector<std::int32_t> prompt = io::encode_bytes(options.prompt);
+  if (prompt.empty()) prompt.push_back(io::kEndToken);
+  // Each token costs a pass over the whole context: no longer than it has to be.
+  const Index wanted = options.context.value_or(static_cast<Index>(prompt.size()) + options.tokens);
+  const Index context = std::min(wanted, source.config.max_positions);
+
+  const Model model(source.config);
+  const Machine machine = open_machine(options.machine, model, Presence::required);
+  Plan plan = plan_generation(options.machine, machine, model, context);
+  ThreadPool pool(machine.threads);
+  HostStore store(model,
+                  {.master = machine.master, .gradient_bytes = plan.choices.gradient_bytes()},
+                  *machine.device, pool);
+  fill_store(store, source, options.seed, pool, {});
+  Engine engine(*machine.device, *machine.ops, model, store, pool, {.generate = std::move(plan)});
+
+  print(options.prompt);
+  const SamplingOptions sampling{.most_tokens = options.tokens,
+                                 .temperature = options.temperature,
+                                 .top_k = options.top_k,
+                                 .top_p = options.top_p,
+                                 .seed = options.seed,
+                                 .stop = {io::kEndToken}};
+  megatrain::generate(engine, model, prompt, sampling,
+                      [](std::int32_t token) { print(io::decode_bytes(std::span(&token, 1))); });
+  print("\n");
+}
+
+}  // namespace megatrain::launcher

@@ -1,0 +1,133 @@
+#include "launcher/commands/plan.h"
+
+#include <fmt/format.h>
+
+#include "io/json_writer.h"
+#include "launcher/console.h"
+#include "launcher/session/banner.h"
+#include "launcher/session/model_source.h"
+#include "launcher/session/plans.h"
+
+namespace megatrain::launcher {
+
+namespace {
+
+std::string_view name(MemorySpace space) {
+  switch (space) {
+    case MemorySpace::device:
+      return "device";
+    case MemorySpace::pinned:
+      return "pinned";
+    case MemorySpace::store:
+      return "store";
+  }
+  return "?";
+}
+
+std::string_view name(Purpose purpose) {
+  switch (purpose) {
+    case Purpose::train:
+      return "train";
+    case Purpose::evaluate:
+      return "evaluate";
+    case Purpose::generate:
+      return "generate";
+  }
+  return "?";
+}
+
+/// The allocations of one plan; the store is listed once, with the training plan.
+void print_table(Console& console, const Plan& plan, const Model& model) {
+  console.line(fmt::format("\n{:<8} {:<44} {:>6} {:>14}", "memory",
+                           fmt::format("buffer ({})", name(plan.choices.purpose)), "count",
+                           "bytes"));
+  for (const MemorySpace space : {MemorySpace::device, MemorySpace::pinned, MemorySpace::store}) {
+    if (space == MemorySpace::store && plan.choices.purpose != Purpose::train) continue;
+    Index total = 0;
+    for (const MemoryRow& row : memory_table(plan, model)) {
+      if (row.space != space) continue;
+      total += row.bytes;
+      console.line(fmt::format("{:<8} {:<44} {:>6} {:>14}", name(space), row.name, row.count,
+                               format_bytes(row.bytes)));
+    }
+    console.line(
+        fmt::format("{:<8} {:<44} {:>6} {:>14}", name(space), "total", "", format_bytes(total)));
+  }
+}
+
+void write_plan(io::JsonWriter& json, const Plan& plan, const Model& model) {
+  json.begin_object()
+      .member("choices", describe(plan.choices, model))
+      .member("device_bytes", plan.device_bytes)
+      .member("pinned_bytes", plan.pinned_bytes);
+  json.key("memory").begin_array();
+  for (const MemoryRow& row : memory_table(plan, model))
+    json.begin_object()
+        .member("space", name(row.space))
+        .member("name", row.name)
+        .member("count", row.count)
+        .member("bytes", row.bytes)
+        .end_object();
+  json.end_array().end_object();
+}
+
+std::string to_json(const ModelSource& source, const Model& model, const Machine& machine,
+                    const RunPlans& plans, const Rates& rates) {
+  const Choices& choices = plans.train.choices;
+  const Simulation simulation = simulate(plans.train, rates);
+  io::JsonWriter json(2);
+  json.begin_object()
+      .member("model", source.name)
+      .member("parameters", model.parameter_count())
+      .member("device", megatrain::name(machine.kind))
+      .member("compute", megatrain::name(machine.compute))
+      .member("step_tokens", choices.step_tokens())
+      .member("micro_batch", choices.micro_batch.batch)
+      .member("micro_batches", choices.micro_batches)
+      .member("waves", choices.waves)
+      .member("slots", choices.slots)
+      .member("segment", choices.segment)
+      .member("device_budget_bytes", machine.device_memory)
+      .member("device_reserve_bytes", machine.device_reserve)
+      .member("device_reserve_measured", machine.device != nullptr)
+      .member("device_peak_bytes", plans.device_bytes() + machine.device_reserve)
+      .member("pinned_peak_bytes", plans.pinned_bytes())
+      .member("store_bytes", store_bytes(model, choices.master, choices.gradient_bytes()).total())
+      .member("predicted_step_seconds", simulation.step_seconds)
+      .member("bound_by", megatrain::name(simulation.bound()))
+      .member("rates", rates.source);
+  json.key("busy_seconds").begin_object();
+  for (std::size_t s = 0; s < kStreams; ++s)
+    json.member(megatrain::name(static_cast<StreamId>(s)), simulation.busy[s]);
+  json.end_object();
+  json.key("train");
+  write_plan(json, plans.train, model);
+  if (plans.evaluate) {
+    json.key("evaluate");
+    write_plan(json, *plans.evaluate, model);
+  }
+  json.key("notes").begin_array();
+  for (const auto* notes : {&source.notes, &machine.notes, &plans.notes})
+    for (const std::string& note : *notes) json.value(note);
+  return json.end_array().end_object().text();
+}
+
+}  // namespace
+
+void plan(const RunOptions& options) {
+  Console console;
+  const ModelSource source = find_model(options.model);
+  const Model model(source.config);
+  const Machine machine = open_machine(options.machine, model, Presence::planned);
+  const bool evaluates = options.val_fraction > 0 || !options.val_data.empty();
+  const RunPlans plans = plan_run(options, machine, model, evaluates);
+  if (options.json) {
+    console.line(to_json(source, model, machine, plans, find_rates(options, machine)));
+    return;
+  }
+  print_banner(console, source, model, machine, plans, options);
+  print_table(console, plans.train, model);
+  if (plans.evaluate) print_table(console, *plans.evaluate, model);
+}
+
+}  // namespace megatrain::launcher

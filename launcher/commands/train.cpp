@@ -1,0 +1,206 @@
+#include "launcher/commands/train.h"
+
+#include <fmt/format.h>
+
+#include <optional>
+
+#include "core/base/thread_pool.h"
+#include "core/store/host_store.h"
+#include "core/train/trainer.h"
+#include "io/atomic_file.h"
+#include "io/byte_tokenizer.h"
+#include "io/dataset.h"
+#include "launcher/console.h"
+#include "launcher/metrics_file.h"
+#include "launcher/options/config_file.h"
+#include "launcher/run_folder.h"
+#include "launcher/session/banner.h"
+#include "launcher/session/measure.h"
+#include "launcher/session/model_source.h"
+#include "launcher/session/plans.h"
+#include "launcher/signals.h"
+
+namespace megatrain::launcher {
+
+namespace {
+
+/// The first step that the ones before it have warmed up.
+constexpr Index kTracedStep = 3;
+
+TrainOptions train_options(const RunOptions& o) {
+  TrainOptions options;
+  options.steps = o.steps;
+  options.schedule = {.kind = parse_schedule(o.schedule),
+                      .lr = o.lr,
+                      .min_lr = o.min_lr,
+                      .warmup = o.warmup,
+                      .steps = o.steps};
+  options.schedule.validate();
+  options.adamw = {
+      .beta1 = o.beta1, .beta2 = o.beta2, .eps = o.eps, .weight_decay = o.weight_decay};
+  validate(options.adamw);
+  options.max_norm = o.clip;
+  options.seed = o.seed;
+  options.evaluate_every = o.val_every;
+  return options;
+}
+
+io::Dataset open_data(const RunOptions& options, const ModelSource& source) {
+  io::DatasetOptions data;
+  data.train.assign(options.data.begin(), options.data.end());
+  data.validation.assign(options.val_data.begin(), options.val_data.end());
+  data.validation_fraction = options.val_fraction;
+  data.sequence = options.seq_len;
+  data.vocabulary = source.config.vocabulary;
+  data.text_refusal = io::refuse_bytes(source.side_files, source.config.vocabulary);
+  io::Dataset dataset = io::open_dataset(data);
+  if (options.val_every > 0 && dataset.validation == nullptr)
+    throw UserError("--val-every needs held-out data: give --val-data or --val-fraction");
+  return dataset;
+}
+
+/// The options with everything decided that a rerun needs to give the same bits.
+std::string resolved_config(RunOptions options, const Machine& machine, const RunPlans& plans,
+                            const Model& model) {
+  options.machine.device = std::string(name(machine.kind));
+  options.machine.compute = std::string(name(machine.compute));
+  options.machine.device_memory = ByteCount{machine.device_memory};
+  options.machine.threads = machine.threads;
+  options.micro_batch = plans.train.choices.micro_batch.batch;
+  return format_config(
+      train_table(options),
+      {fmt::format("MegaTrain {} resolved these options; run them again with", MEGATRAIN_VERSION),
+       "  megatrain train --config THIS --out ANOTHER_FOLDER",
+       fmt::format("plan: {}", describe(plans.train.choices, model))});
+}
+
+/// Feeds the console and the file. A file that cannot be written any more ends the run at the next
+/// step boundary, where the model can be saved.
+class RunSink final : public MetricsSink {
+ public:
+  RunSink(StepConsole& console, MetricsFile& file, const Device& device)
+      : console_(console), file_(file), device_(device) {}
+
+  void step(const StepMetrics& metrics) override {
+    StepMetrics measured = metrics;
+    measured.device_bytes += device_.reserve_bytes();
+    console_.step(measured);
+    write([&] { file_.step(measured); });
+  }
+  void evaluation(const EvaluationMetrics& metrics) override {
+    console_.evaluation(metrics);
+    write([&] { file_.evaluation(metrics); });
+  }
+  /// What the file could not be written for, if so.
+  [[nodiscard]] std::exception_ptr failure() const { return failure_; }
+
+ private:
+  template <class Write>
+  void write(const Write& write_line) {
+    if (failure_) return;
+    try {
+      write_line();
+    } catch (const Error&) {
+      failure_ = std::current_exception();
+    }
+  }
+
+  StepConsole& console_;
+  MetricsFile& file_;
+  const Device& device_;
+  std::exception_ptr failure_;
+};
+
+/// Trainer::run, with one step traced.
+void run_traced(Trainer& trainer, Engine& engine, bool evaluates, MetricsSink& sink,
+                const std::function<bool()>& stop, const std::string& file) {
+  const TrainOptions& options = trainer.options();
+  const Index traced = std::min(kTracedStep, options.steps);
+  while (trainer.state().step < options.steps && !stop()) {
+    Trace trace;
+    const bool now = trainer.state().step + 1 == traced;
+    sink.step(trainer.step(now ? &trace : nullptr));
+    if (now) io::write_file(file, trace.to_json());
+    const Index done = trainer.state().step;
+    const bool due = options.evaluate_every > 0 && done % options.evaluate_every == 0;
+    if (evaluates && (due || done == options.steps)) sink.evaluation(trainer.evaluate());
+  }
+  engine.flush();
+}
+
+/// What MFU is measured against, and where that number comes from.
+double find_peak(const RunOptions& options, Machine& machine, const Model& model,
+                 std::string& source) {
+  if (options.peak) {
+    source = "given";
+    return *options.peak;
+  }
+  if (machine.peak_flops > 0) {
+    source = "data sheet";
+    return machine.peak_flops;
+  }
+  source = "measured products";
+  return measure_products(machine, model.config(), measured_tokens(machine.kind));
+}
+
+}  // namespace
+
+void train(const RunOptions& options) {
+  Console console;
+
+  // Everything that can be refused is refused before memory is taken or a file is written.
+  const ModelSource source = find_model(options.model);
+  const RunFolder folder{options.out};
+  check_run_folder(folder, options.overwrite, source.folder.value_or(""));
+  const TrainOptions training = train_options(options);
+  const io::Dataset data = open_data(options, source);
+  const bool evaluates = data.validation != nullptr;
+  const Model model(source.config);
+  Machine machine = open_machine(options.machine, model, Presence::required);
+  RunPlans plans = plan_run(options, machine, model, evaluates);
+  const std::string config = resolved_config(options, machine, plans, model);
+
+  print_banner(console, source, model, machine, plans, options);
+  console.line(fmt::format("data: {} tokens to train on, {} held out", data.train_tokens,
+                           data.validation_tokens));
+  std::string peak_source;
+  const double peak = find_peak(options, machine, model, peak_source);
+  console.line(fmt::format("MFU is against {} ({})", format_flops(peak), peak_source));
+
+  ThreadPool pool(machine.threads);
+  const Index gradient_bytes = plans.train.choices.gradient_bytes();
+  HostStore store(model,
+                  {.master = machine.master,
+                   .gradient_bytes = gradient_bytes,
+                   .progress = console.bytes_progress("taking host memory")},
+                  *machine.device, pool);
+  fill_store(store, source, options.seed, pool, console.bytes_progress("loading weights"));
+  const std::string key = plans.key;
+  Engine engine(*machine.device, *machine.ops, model, store, pool,
+                {.train = std::move(plans.train), .evaluate = std::move(plans.evaluate)});
+  Trainer trainer(engine, model, *data.train, data.validation.get(), training);
+
+  // Until here there is nothing to save, and a signal just ends the program.
+  const StopSignals signals;
+  begin_run_folder(folder);
+  require_disk_space(folder.path, model.parameter_count() * size_of(machine.compute));
+  io::write_file(folder.config(), config);
+  io::write_file(folder.key(), key);
+  MetricsFile file(folder.metrics());
+  StepConsole steps(console, options.steps, peak);
+  RunSink sink(steps, file, *machine.device);
+  const auto stop = [&] { return signals.stop_requested() || sink.failure() != nullptr; };
+  if (options.trace)
+    run_traced(trainer, engine, evaluates, sink, stop, *options.trace);
+  else
+    trainer.run(sink, stop);
+
+  io::export_model(store, source.side_files, {.folder = folder.model(), .type = machine.compute},
+                   pool, console.bytes_progress("saving the model"));
+  console.line(fmt::format("{} after {} of {} steps; the model is in {}",
+                           trainer.state().step < options.steps ? "stopped" : "done",
+                           trainer.state().step, options.steps, folder.model().string()));
+  if (sink.failure()) std::rethrow_exception(sink.failure());
+}
+
+}  // namespace megatrain::launcher

@@ -1,0 +1,56 @@
+// The megatrain program: commands by name, errors as messages and exit codes.
+
+#include <csignal>
+#include <cstdio>
+#include <exception>
+
+#include "core/base/error.h"
+#include "launcher/commands/bench.h"
+#include "launcher/commands/generate.h"
+#include "launcher/commands/plan.h"
+#include "launcher/commands/train.h"
+#include "launcher/options/command_line.h"
+
+namespace {
+
+constexpr int kFailed = 1;  ///< nothing that the user can mend
+constexpr int kUserError = 2;
+
+int report(const std::exception& error, int code) {
+  std::fflush(stdout);
+  std::fprintf(stderr, "megatrain: %s\n", error.what());
+  return code;
+}
+
+int run(int argc, const char* const* argv) {
+  using namespace megatrain::launcher;
+  RunOptions train_options;
+  RunOptions plan_options;
+  GenerateOptions generate_options;
+  BenchOptions bench_options;
+  const std::vector<Command> commands = {
+      {"train", "Train a model and write a Hugging Face folder", train_table(train_options),
+       &train_options.config, [&] { train(train_options); }},
+      {"plan", "Show what train would allocate and take, with the same options",
+       plan_table(plan_options), &plan_options.config, [&] { plan(plan_options); }},
+      {"generate", "Sample text from a model", generate_table(generate_options), nullptr,
+       [&] { generate(generate_options); }},
+      {"bench", "Measure this machine's rates for predictions", bench_table(bench_options), nullptr,
+       [&] { bench(bench_options); }},
+  };
+  return run_command_line(commands, argc, argv);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  // A file-size limit shall be an error that names the file, not a death by signal.
+  std::signal(SIGXFSZ, SIG_IGN);
+  try {
+    return run(argc, argv);
+  } catch (const megatrain::UserError& error) {
+    return report(error, kUserError);
+  } catch (const std::exception& error) {
+    return report(error, kFailed);
+  }
+}

@@ -1,0 +1,60 @@
+#include "launcher/metrics_file.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <string>
+
+#include "io/json_writer.h"
+
+namespace megatrain::launcher {
+
+MetricsFile::MetricsFile(std::filesystem::path path) : path_(std::move(path)) {
+  descriptor_ =
+      io::FileDescriptor(::open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+  if (descriptor_.get() < 0) io::throw_system_error("create", path_, errno);
+}
+
+void MetricsFile::step(const StepMetrics& metrics) {
+  io::JsonWriter json;
+  json.begin_object()
+      .member("step", metrics.step)
+      .member("tokens", metrics.tokens)
+      .member("loss", metrics.loss)
+      .member("grad_norm", metrics.grad_norm)
+      .member("lr", metrics.lr)
+      .member("tokens_per_s", metrics.tokens_per_second)
+      .member("host_bytes", metrics.host_bytes)
+      .member("device_bytes", metrics.device_bytes);
+  if (metrics.skipped) json.member("skipped", true);
+  append(json.end_object().text() + "\n");
+}
+
+void MetricsFile::evaluation(const EvaluationMetrics& metrics) {
+  io::JsonWriter json;
+  json.begin_object()
+      .member("step", metrics.step)
+      .member("val_loss", metrics.loss)
+      .member("val_tokens", metrics.tokens)
+      .end_object();
+  append(json.text() + "\n");
+}
+
+void MetricsFile::append(std::string_view line) {
+  Index at = end_;
+  while (!line.empty()) {
+    const ssize_t count = ::pwrite(descriptor_.get(), line.data(), line.size(), at);
+    if (count < 0) {
+      if (errno == EINTR) continue;
+      const int error = errno;
+      [[maybe_unused]] const int cut = ::ftruncate(descriptor_.get(), end_);
+      io::throw_system_error("write", path_, error);
+    }
+    line.remove_prefix(static_cast<std::size_t>(count));
+    at += count;
+  }
+  end_ = at;
+}
+
+}  // namespace megatrain::launcher

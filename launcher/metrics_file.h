@@ -1,0 +1,34 @@
+#pragma once
+/// @file
+/// metrics.jsonl: a line of JSON for every step and every evaluation.
+
+#include <filesystem>
+#include <string_view>
+
+#include "core/train/metrics.h"
+#include "io/file.h"
+
+namespace megatrain::launcher {
+
+/// Each line is handed to the system whole as it comes: a reader sees no half line, and neither
+/// does a full disk leave one.
+class MetricsFile final : public MetricsSink {
+ public:
+  /// @throws UserError when it cannot be created
+  explicit MetricsFile(std::filesystem::path path);
+
+  /// {"step", "tokens", "loss", "grad_norm", "lr", "tokens_per_s", "host_bytes", "device_bytes"},
+  /// and "skipped": true where the gradient was not finite. Values that are not finite are null.
+  void step(const StepMetrics& metrics) override;
+  /// {"step", "val_loss", "val_tokens"}
+  void evaluation(const EvaluationMetrics& metrics) override;
+
+ private:
+  void append(std::string_view line);
+
+  std::filesystem::path path_;
+  io::FileDescriptor descriptor_;
+  Index end_ = 0;  ///< of the last whole line
+};
+
+}  // namespace megatrain::launcher

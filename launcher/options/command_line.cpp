@@ -1,0 +1,103 @@
+#include "launcher/options/command_line.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <CLI/CLI.hpp>
+
+#include "launcher/options/config_file.h"
+
+namespace megatrain::launcher {
+
+namespace {
+
+/// A command with CLI11's view of it.
+struct ParsedCommand {
+  const Command* command;
+  CLI::App* app;
+  std::vector<CLI::Option*> options;  ///< in the order of command->options
+};
+
+std::string description(const Option& option) {
+  std::string text = option.help;
+  if (option.required) return text + " (required)";
+  if (is_flag(option)) return text;
+  if (const auto values = texts(option))
+    text += fmt::format(" (default: {})", fmt::join(*values, " "));
+  return text;
+}
+
+/// Every value is taken as text here; set() gives it its type, as it does for files.
+CLI::Option* add_option(CLI::App& app, const Option& option) {
+  const std::string name = "--" + option.name;
+  const std::string help = description(option);
+  CLI::Option* added = nullptr;
+  if (is_flag(option)) {
+    added = app.add_flag(name, help);
+  } else {
+    added = app.add_option(name, [](const CLI::results_t&) { return true; }, help);
+    added->type_name(option.allowed.empty() ? option.value
+                                            : fmt::format("{}", fmt::join(option.allowed, "|")));
+    if (is_list(option))
+      added->expected(1, CLI::detail::expected_max_vector_size)
+          ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+    else
+      added->expected(1);
+  }
+  added->group(option.group);
+  return added;
+}
+
+ParsedCommand add_command(CLI::App& app, const Command& command) {
+  ParsedCommand parsed{&command, app.add_subcommand(command.name, command.help), {}};
+  parsed.app->get_formatter()->column_width(34);
+  for (const Option& option : command.options)
+    parsed.options.push_back(add_option(*parsed.app, option));
+  return parsed;
+}
+
+void fill(const ParsedCommand& parsed) {
+  const std::vector<Option>& options = parsed.command->options;
+  for (std::size_t i = 0; i < options.size(); ++i) {
+    const CLI::Option& given = *parsed.options[i];
+    if (given.count() == 0) continue;
+    set(options[i], given.results(), "--" + options[i].name);
+  }
+  const auto* config = parsed.command->config;
+  if (config != nullptr && *config)
+    read_config(**config, options, [&](const Option& option) {
+      return parsed.options[static_cast<std::size_t>(&option - options.data())]->count() > 0;
+    });
+  for (const Option& option : options)
+    if (option.required && !texts(option))
+      throw UserError(fmt::format("megatrain {} needs --{} {}: {}", parsed.command->name,
+                                  option.name, option.value, option.help));
+}
+
+}  // namespace
+
+int run_command_line(const std::vector<Command>& commands, int argc, const char* const* argv) {
+  CLI::App app(
+      "MegaTrain trains language models whose states do not fit on the GPU: host memory holds "
+      "them, and the layers pass through the device.",
+      "megatrain");
+  app.set_version_flag("--version", "megatrain " MEGATRAIN_VERSION);
+  app.require_subcommand(-1);
+  app.footer("Run 'megatrain COMMAND --help' for the options of a command.");
+  std::vector<ParsedCommand> parsed;
+  for (const Command& command : commands) parsed.push_back(add_command(app, command));
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 2;
+  }
+  for (const ParsedCommand& one : parsed) {
+    if (!one.app->parsed()) continue;
+    fill(one);
+    one.command->run();
+    return 0;
+  }
+  throw UserError("no command is given\n" + app.help());
+}
+
+}  // namespace megatrain::launcher

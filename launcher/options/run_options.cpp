@@ -1,0 +1,258 @@
+#include "launcher/options/run_options.h"
+
+#include <fmt/format.h>
+
+#include "core/model/config.h"
+#include "core/plan/planner.h"
+
+namespace megatrain::launcher {
+
+namespace {
+
+constexpr const char* kModel = "Model and data";
+constexpr const char* kBatch = "Batch";
+constexpr const char* kOptimizer = "Optimizer";
+constexpr const char* kMachine = "Machine";
+constexpr const char* kPlan = "Plan";
+constexpr const char* kRun = "Run";
+constexpr const char* kSampling = "Sampling";
+
+std::string model_help() {
+  std::string text = "Hugging Face model folder, or a preset with random weights:";
+  for (const std::string& name : preset_names()) text += ' ' + name;
+  return text;
+}
+
+std::string force_help() {
+  std::string text = "Fix a choice of the planner (repeatable):";
+  for (const ForcedChoice& choice : forced_choices())
+    text += fmt::format(" {} ({});", choice.name, choice.help);
+  text.back() = '.';
+  return text;
+}
+
+void append(std::vector<Option>& table, std::vector<Option> more) {
+  for (Option& option : more) table.push_back(std::move(option));
+}
+
+std::vector<Option> machine_table(MachineOptions& o) {
+  return {
+      {"device",
+       kMachine,
+       "NAME",
+       "Where to compute; absent: cuda when there is a GPU, else cpu",
+       &o.device,
+       {"cpu", "cuda"}},
+      {"device-memory", kMachine, "SIZE",
+       "Device memory that may be used, as in 40GiB; absent: what the GPU has less a margin, or "
+       "half of what the model leaves of the host's",
+       &o.device_memory},
+      {"host-memory", kMachine, "SIZE", "Host memory that may be used; absent: what is available",
+       &o.host_memory},
+      {"threads", kMachine, "N", "Host threads; 0: one a usable core", &o.threads, {}, 0.0},
+      {"compute",
+       kMachine,
+       "TYPE",
+       "Type of weights and activations in computation; absent: bf16 on GPUs and on processors "
+       "with bf16 matrix units, else fp32",
+       &o.compute,
+       {"fp32", "bf16"}},
+      {"deterministic", kMachine, "",
+       "Take only kernels that give the same bits each time, where a faster one does not",
+       &o.deterministic},
+  };
+}
+
+/// What `train` and `plan` share, in the order of the resolved configuration.
+std::vector<Option> shared_table(RunOptions& o) {
+  std::vector<Option> table = {
+      {.name = "model",
+       .group = kModel,
+       .value = "FOLDER|PRESET",
+       .help = model_help(),
+       .target = &o.model,
+       .required = true},
+      {"data", kModel, "FILE", "Training data: .txt, .jsonl (a \"text\" each) or .bin tokens",
+       &o.data},
+      {"val-data", kModel, "FILE", "Held-out data; not with --val-fraction", &o.val_data},
+      {"val-fraction",
+       kModel,
+       "FRACTION",
+       "Part of the samples that is held out instead (the last ones)",
+       &o.val_fraction,
+       {},
+       0.0},
+      {"val-every",
+       kModel,
+       "STEPS",
+       "Evaluate this often; 0: at the end only",
+       &o.val_every,
+       {},
+       0.0},
+      {"steps", kBatch, "STEPS", "Optimizer updates", &o.steps, {}, 1.0},
+      {"seq-len", kBatch, "TOKENS", "Tokens a sequence", &o.seq_len, {}, 1.0},
+      {"batch-tokens",
+       kBatch,
+       "TOKENS",
+       "Tokens a step; a multiple of --seq-len",
+       &o.batch_tokens,
+       {},
+       1.0},
+      {"micro-batch",
+       kBatch,
+       "SEQUENCES",
+       "Sequences computed at once; absent: chosen",
+       &o.micro_batch,
+       {},
+       1.0},
+      {"lr", kOptimizer, "RATE", "Peak learning rate", &o.lr},
+      {"min-lr", kOptimizer, "RATE", "Learning rate at the last step", &o.min_lr},
+      {"schedule",
+       kOptimizer,
+       "NAME",
+       "Course of the learning rate after warm-up",
+       &o.schedule,
+       {"cosine", "linear", "wsd", "constant"}},
+      {"warmup", kOptimizer, "STEPS", "Steps of linear warm-up", &o.warmup, {}, 0.0},
+      {"clip", kOptimizer, "NORM", "Largest global norm of the gradient; 0: no clipping", &o.clip},
+      {"weight-decay", kOptimizer, "RATE", "AdamW's decay, on matrices only", &o.weight_decay},
+      {"beta1", kOptimizer, "BETA", "AdamW's decay of the first moment", &o.beta1},
+      {"beta2", kOptimizer, "BETA", "AdamW's decay of the second moment", &o.beta2},
+      {"eps", kOptimizer, "EPS", "AdamW's epsilon", &o.eps},
+  };
+  append(table, machine_table(o.machine));
+  append(table,
+         {
+             {"slots",
+              kPlan,
+              "N",
+              "Device buffers of the weight ring; absent: chosen",
+              &o.slots,
+              {},
+              1.0},
+             {"segment",
+              kPlan,
+              "K",
+              "Blocks between saved boundaries; absent: chosen",
+              &o.segment,
+              {},
+              1.0},
+             {"force", kPlan, "CHOICE=VALUE", force_help(), &o.force},
+             {"key", kPlan, "FILE",
+              "Numerics key of an earlier run: the same bits as there, or a refusal", &o.key},
+             {"rates", kPlan, "FILE", "Rates that 'megatrain bench' measured; absent: assumed ones",
+              &o.rates},
+             {"out", kRun, "FOLDER",
+              "Run folder, for metrics.jsonl, config.toml, numerics.key and model/", &o.out},
+             {.name = "config",
+              .group = kRun,
+              .value = "FILE",
+              .help = "TOML file with these options in table [train]; the command line wins",
+              .target = &o.config,
+              .in_file = false},
+             {"seed", kRun, "N", "Seed of initial weights and of the order of the data", &o.seed},
+             {"peak",
+              kRun,
+              "FLOP/S",
+              "What MFU is measured against; absent: the GPU's data sheet, or measured products",
+              &o.peak,
+              {},
+              1.0},
+             {"trace", kRun, "FILE", "Write a Chrome trace of the third step", &o.trace},
+         });
+  return table;
+}
+
+/// Puts requirements of one command into the shared table.
+void require_options(std::vector<Option>& table, std::initializer_list<std::string_view> names) {
+  for (Option& option : table)
+    for (const std::string_view name : names)
+      if (option.name == name) option.required = true;
+}
+
+}  // namespace
+
+std::vector<Option> train_table(RunOptions& options) {
+  std::vector<Option> table = shared_table(options);
+  require_options(table, {"data", "out"});
+  table.push_back({.name = "overwrite",
+                   .group = kRun,
+                   .value = "",
+                   .help = "Replace an earlier run in the run folder",
+                   .target = &options.overwrite,
+                   .in_file = false});
+  return table;
+}
+
+std::vector<Option> plan_table(RunOptions& options) {
+  std::vector<Option> table = shared_table(options);
+  table.push_back({.name = "json",
+                   .group = kRun,
+                   .value = "",
+                   .help = "Print JSON",
+                   .target = &options.json,
+                   .in_file = false});
+  return table;
+}
+
+std::vector<Option> generate_table(GenerateOptions& o) {
+  std::vector<Option> table = {
+      {.name = "model",
+       .group = kModel,
+       .value = "FOLDER",
+       .help = "Hugging Face model folder",
+       .target = &o.model,
+       .required = true},
+      {"prompt", kSampling, "TEXT", "Text to continue; absent: the start of a document", &o.prompt},
+      {"tokens", kSampling, "TOKENS", "Most tokens to write", &o.tokens, {}, 1.0},
+      {"temperature",
+       kSampling,
+       "T",
+       "Spread of the choice; 0: always the likeliest token",
+       &o.temperature,
+       {},
+       0.0},
+      {"top-k", kSampling, "N", "Choose among the likeliest N; 0: all", &o.top_k, {}, 0.0},
+      {"top-p",
+       kSampling,
+       "P",
+       "Choose among the likeliest that hold this much; 1: all",
+       &o.top_p,
+       {},
+       0.0},
+      {"seed", kSampling, "N", "Seed of the choice", &o.seed},
+      {"context",
+       kSampling,
+       "TOKENS",
+       "Most tokens that the model looks back; absent: prompt and text, if the model reaches so "
+       "far",
+       &o.context,
+       {},
+       1.0},
+  };
+  append(table, machine_table(o.machine));
+  return table;
+}
+
+std::vector<Option> bench_table(BenchOptions& o) {
+  std::vector<Option> table = {
+      {"model", kModel, "FOLDER|PRESET", "Whose shapes to measure with", &o.model},
+      {"tokens",
+       kBatch,
+       "TOKENS",
+       "Tokens of a micro-batch; absent: 8192 on GPUs, else 1024",
+       &o.tokens,
+       {},
+       1.0},
+      {.name = "rates",
+       .group = kRun,
+       .value = "FILE",
+       .help = "Where to write the rates",
+       .target = &o.rates,
+       .required = true},
+  };
+  append(table, machine_table(o.machine));
+  return table;
+}
+
+}  // namespace megatrain::launcher

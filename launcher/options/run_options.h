@@ -1,0 +1,84 @@
+#pragma once
+/// @file
+/// What the commands are asked to do: plain data with defaults, and the tables that fill them.
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "launcher/options/option.h"
+
+namespace megatrain::launcher {
+
+/// On what to run. Used by every command.
+struct MachineOptions {
+  std::optional<std::string> device;       ///< "cpu", "cuda"; absent: cuda when there is a GPU
+  std::optional<ByteCount> device_memory;  ///< absent: what the machine can spare
+  std::optional<ByteCount> host_memory;    ///< absent: what is available
+  Index threads = 0;                       ///< 0: one a usable core
+  std::optional<std::string> compute;      ///< "fp32", "bf16"; absent: the faster one
+  bool deterministic = false;
+};
+
+/// `train` and `plan`.
+struct RunOptions {
+  std::string model;
+  std::vector<std::string> data, val_data;
+  double val_fraction = 0;
+  Index val_every = 0;
+  std::string out;
+  bool overwrite = false;
+  std::optional<std::string> config;
+
+  Index steps = 1000;
+  Index seq_len = 1024;
+  Index batch_tokens = 16384;
+  std::optional<Index> micro_batch;
+
+  double lr = 3e-4;
+  double min_lr = 0;
+  std::string schedule = "cosine";
+  Index warmup = 0;
+  double clip = 1;
+  double weight_decay = 0.1;
+  double beta1 = 0.9;
+  double beta2 = 0.95;
+  double eps = 1e-8;
+  std::uint64_t seed = 0;
+
+  MachineOptions machine;
+  std::optional<Index> slots, segment;
+  std::vector<std::string> force;
+  std::optional<std::string> key, rates, trace;
+  std::optional<double> peak;  ///< FLOP/s
+  bool json = false;           ///< plan only
+};
+
+/// `generate`.
+struct GenerateOptions {
+  std::string model;
+  std::string prompt;
+  Index tokens = 256;
+  double temperature = 0.8;
+  Index top_k = 0;
+  double top_p = 1;
+  std::uint64_t seed = 0;
+  std::optional<Index> context;  ///< tokens
+  MachineOptions machine;
+};
+
+/// `bench`.
+struct BenchOptions {
+  std::string model = "llama-tiny";
+  std::string rates;
+  std::optional<Index> tokens;  ///< of a micro-batch
+  MachineOptions machine;
+};
+
+/// Tables over the fields of `options`, which must outlive them.
+std::vector<Option> train_table(RunOptions& options);
+std::vector<Option> plan_table(RunOptions& options);
+std::vector<Option> generate_table(GenerateOptions& options);
+std::vector<Option> bench_table(BenchOptions& options);
+
+}  // namespace megatrain::launcher

@@ -1,0 +1,70 @@
+#include "launcher/run_folder.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <system_error>
+
+#include "core/base/types.h"
+#include "io/file.h"
+
+namespace megatrain::launcher {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+std::array<fs::path, 4> files_of(const RunFolder& folder) {
+  return {folder.metrics(), folder.config(), folder.key(), folder.model()};
+}
+
+bool is_inside(const fs::path& path, const fs::path& folder) {
+  std::error_code ignored;
+  const fs::path inner = fs::weakly_canonical(path, ignored);
+  const fs::path outer = fs::weakly_canonical(folder, ignored);
+  const auto [rest, unused] = std::mismatch(outer.begin(), outer.end(), inner.begin(), inner.end());
+  return rest == outer.end();
+}
+
+}  // namespace
+
+void check_run_folder(const RunFolder& folder, bool overwrite, const fs::path& model) {
+  const fs::path& path = folder.path;
+  if (io::file_exists(path) && !fs::is_directory(path))
+    throw UserError(fmt::format("--out {} is a file; name a folder", path.string()));
+  for (const fs::path& file : files_of(folder)) {
+    if (!io::file_exists(file)) continue;
+    if (!overwrite)
+      throw UserError(fmt::format(
+          "--out {} holds an earlier run ({}). Name another folder, or give --overwrite to replace "
+          "that run",
+          path.string(), file.filename().string()));
+    if (!model.empty() && is_inside(model, path))
+      throw UserError(fmt::format(
+          "--overwrite would remove the model that the run starts from, {}: name another --out",
+          model.string()));
+  }
+}
+
+void begin_run_folder(const RunFolder& folder) {
+  std::error_code error;
+  fs::create_directories(folder.path, error);
+  if (error) io::throw_system_error("create", folder.path, error.value());
+  for (const fs::path& file : files_of(folder)) {
+    fs::remove_all(file, error);
+    if (error) io::throw_system_error("remove", file, error.value());
+  }
+}
+
+void require_disk_space(const fs::path& folder, std::int64_t bytes) {
+  std::error_code error;
+  const fs::space_info space = fs::space(folder, error);
+  if (error || static_cast<Index>(space.available) < 0) return;  // it will show when writing
+  if (static_cast<Index>(space.available) < bytes)
+    throw UserError(fmt::format(
+        "the trained model takes {}, but the disk of {} has {} left; free some space or write "
+        "elsewhere",
+        format_bytes(bytes), folder.string(), format_bytes(static_cast<Index>(space.available))));
+}
+
+}  // namespace megatrain::launcher

@@ -1,0 +1,54 @@
+#include "launcher/session/banner.h"
+
+#include <fmt/format.h>
+
+namespace megatrain::launcher {
+
+Rates find_rates(const RunOptions& options, const Machine& machine) {
+  return options.rates ? read_rates(*options.rates) : assumed_rates(machine.kind, machine.compute);
+}
+
+std::string bound_text(const Simulation& simulation) {
+  switch (simulation.bound()) {
+    case StreamId::compute:
+      return "computing";
+    case StreamId::fetch:
+      return "copies to the device";
+    case StreamId::offload:
+      return "copies to the host";
+    case StreamId::spill:
+      return "spilled boundaries";
+    case StreamId::update:
+      return "the optimizer on the host";
+    case StreamId::host:
+      return "the issuing thread";
+  }
+  return "?";
+}
+
+void print_banner(Console& console, const ModelSource& source, const Model& model,
+                  const Machine& machine, const RunPlans& plans, const RunOptions& options) {
+  const ModelConfig& c = source.config;
+  const Choices& choices = plans.train.choices;
+  console.line(fmt::format("model: {} ({}, {} blocks, hidden {}, {} parameters)", source.name,
+                           c.model_type, c.layers, c.hidden, model.parameter_count()));
+  for (const std::string& note : source.notes) console.line("  " + note);
+  console.line(fmt::format("device: {} ({}), {} threads on the host; computes in {}", machine.name,
+                           name(machine.kind), machine.threads, name(machine.compute)));
+  for (const std::string& note : machine.notes) console.line("  " + note);
+  console.line(fmt::format("plan: {}", describe(choices, model)));
+  for (const std::string& note : plans.notes) console.line("  " + note);
+  const Index store = store_bytes(model, choices.master, choices.gradient_bytes()).total();
+  console.line(fmt::format("memory: device {} of {} ({} in reserve), pinned {}, host store {}",
+                           format_bytes(plans.device_bytes() + machine.device_reserve),
+                           format_bytes(machine.device_memory),
+                           format_bytes(machine.device_reserve), format_bytes(plans.pinned_bytes()),
+                           format_bytes(store)));
+  const Rates rates = find_rates(options, machine);
+  const Simulation simulation = simulate(plans.train, rates);
+  console.line(fmt::format("predicted step: {}, bound by {} (rates: {})",
+                           format_seconds(simulation.step_seconds), bound_text(simulation),
+                           rates.source));
+}
+
+}  // namespace megatrain::launcher

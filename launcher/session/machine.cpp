@@ -1,0 +1,169 @@
+#include "launcher/session/machine.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "core/base/thread_pool.h"
+#include "core/store/host_memory.h"
+
+namespace megatrain::launcher {
+
+namespace {
+
+/// Left to the driver and to what grows after the start (kernels that load when first used).
+constexpr Index kDeviceMargin = Index{1} << 30;
+/// What a CUDA context with the libraries takes on a large GPU, for plans made without one.
+constexpr Index kAssumedReserve = Index{1} << 30;
+
+std::string_view default_device() { return cuda_device_count() > 0 ? "cuda" : "cpu"; }
+
+/// bf16 where products in it are faster: on GPUs, and on processors with matrix units for it. A
+/// rule and never a measurement, because the type decides bits.
+DType default_compute(DeviceKind kind, const std::string& numerics) {
+  const bool matrix_units = numerics.find("amx") != std::string::npos;
+  return kind == DeviceKind::cuda || matrix_units ? DType::bf16 : DType::f32;
+}
+
+void choose_compute(Machine& machine, const MachineOptions& options) {
+  if (options.compute) {
+    machine.compute = *options.compute == "bf16" ? DType::bf16 : DType::f32;
+  } else {
+    machine.compute = default_compute(machine.kind, machine.numerics);
+    if (machine.kind == DeviceKind::cpu)
+      machine.notes.push_back(fmt::format(
+          "computes in {}, because this processor has {}bf16 matrix units (--compute chooses)",
+          megatrain::name(machine.compute), machine.compute == DType::bf16 ? "" : "no "));
+  }
+  machine.master = machine.compute == DType::bf16 ? MasterFormat::split : MasterFormat::fp32;
+}
+
+/// The CPU device's memory is the host's: the store comes first, then the rest is shared.
+void share_host_memory(Machine& machine, const MachineOptions& options, const Model& model) {
+  const Index gradient_bytes = machine.compute == DType::bf16 ? 2 : 4;
+  const Index store = store_bytes(model, machine.master, gradient_bytes).total();
+  const Index available = machine.host_memory;
+  if (options.device_memory) {
+    machine.device_memory = options.device_memory->bytes;
+    if (machine.device_memory > available)
+      throw UserError(
+          fmt::format("--device-memory is {}, but only {} of host memory are available, and the "
+                      "CPU device takes its "
+                      "memory there. Lower --device-memory or leave it out",
+                      format_bytes(machine.device_memory), format_bytes(available)));
+  } else {
+    machine.device_memory = std::max<Index>(available - store, 0) / 2;
+  }
+  // At least a byte: 0 would mean that it is not known.
+  machine.host_memory = std::max<Index>(available - machine.device_memory, 1);
+}
+
+void budget_gpu(Machine& machine, const MachineOptions& options) {
+  if (machine.device) {
+    machine.device_reserve = machine.device->reserve_bytes();
+  } else {
+    machine.device_reserve = kAssumedReserve;
+    machine.notes.push_back(
+        fmt::format("there is no GPU here: a reserve of {} for the driver and libraries is assumed",
+                    format_bytes(kAssumedReserve)));
+  }
+  if (options.device_memory)
+    machine.device_memory = options.device_memory->bytes;
+  else if (machine.device)
+    machine.device_memory = machine.device->info().total_memory - kDeviceMargin;
+  else
+    throw UserError("a plan for a GPU that is not here needs its memory: give --device-memory");
+}
+
+void open_device(Machine& machine, const MachineOptions& options) {
+  if (machine.kind == DeviceKind::cpu)
+    machine.device = make_cpu_device({.threads = static_cast<int>(options.threads)});
+  else
+    machine.device = make_cuda_device();
+  const DeviceInfo& info = machine.device->info();
+  machine.name = info.name;
+  machine.numerics = info.numerics;
+}
+
+ops::AttentionShape attention_shape(const Machine& machine, const ModelConfig& config, Index layer,
+                                    Index sequence) {
+  return {.batch = 1,
+          .sequence = sequence,
+          .query_heads = config.heads,
+          .kv_heads = config.kv_heads,
+          .head_dim = config.head_dim,
+          .window = config.window(layer),
+          .scale = 1,
+          .type = machine.compute};
+}
+
+}  // namespace
+
+Machine open_machine(const MachineOptions& options, const Model& model, Presence presence) {
+  Machine machine;
+  machine.kind = options.device.value_or(std::string(default_device())) == "cuda" ? DeviceKind::cuda
+                                                                                  : DeviceKind::cpu;
+  constexpr Index kMostThreads = 4096;
+  if (options.threads > kMostThreads)
+    throw UserError(
+        fmt::format("--threads is {}; at most {} make sense", options.threads, kMostThreads));
+  machine.threads = options.threads > 0 ? static_cast<int>(options.threads) : available_cores();
+  const bool here =
+      machine.kind == DeviceKind::cpu || presence == Presence::required || cuda_device_count() > 0;
+  if (here)
+    open_device(machine, options);
+  else
+    machine.name = "a GPU that is not here";
+  if (options.host_memory)
+    machine.host_memory = std::max<Index>(options.host_memory->bytes, 1);
+  else if (here)
+    machine.host_memory = available_host_memory().available;
+  else
+    machine.notes.emplace_back("its host's memory is not known and not checked (--host-memory)");
+  choose_compute(machine, options);
+  if (here) {
+    machine.ops.emplace(ops::make_ops(*machine.device, machine.compute));
+    if (machine.compute == DType::bf16) machine.peak_flops = machine.device->info().peak_bf16_flops;
+  }
+  if (machine.kind == DeviceKind::cpu)
+    share_host_memory(machine, options, model);
+  else
+    budget_gpu(machine, options);
+  return machine;
+}
+
+ops::AttentionBackend choose_attention(const Machine& machine, const Model& model, Index sequence,
+                                       bool deterministic, std::string& why) {
+  using ops::AttentionBackend;
+  if (machine.kind == DeviceKind::cpu) return AttentionBackend::own;
+  const AttentionBackend fastest =
+      deterministic ? AttentionBackend::cudnn_deterministic : AttentionBackend::cudnn;
+  const ModelConfig& config = model.config();
+  if (!machine.ops) {
+    // What cuDNN serves on recent GPUs.
+    const bool served =
+        machine.compute == DType::bf16 && config.head_dim % 8 == 0 && config.head_dim <= 128;
+    why = "assumed without a GPU";
+    return served ? fastest : AttentionBackend::own;
+  }
+  for (Index layer = 0; layer < config.layers; ++layer) {
+    why =
+        machine.ops->attention_refusal(attention_shape(machine, config, layer, sequence), fastest);
+    if (!why.empty()) return AttentionBackend::own;
+  }
+  return fastest;
+}
+
+std::string_view name(ops::AttentionBackend backend) {
+  switch (backend) {
+    case ops::AttentionBackend::own:
+      return "own";
+    case ops::AttentionBackend::cudnn:
+      return "cudnn";
+    case ops::AttentionBackend::cudnn_deterministic:
+      return "cudnn-deterministic";
+  }
+  return "?";
+}
+
+}  // namespace megatrain::launcher

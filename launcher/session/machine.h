@@ -1,0 +1,47 @@
+#pragma once
+/// @file
+/// The device that the options ask for, with its kernels and how much memory there is.
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/model/model.h"
+#include "core/ops/ops.h"
+#include "core/store/host_store.h"
+#include "launcher/options/run_options.h"
+
+namespace megatrain::launcher {
+
+struct Machine {
+  DeviceKind kind = DeviceKind::cpu;
+  DType compute = DType::f32;
+  MasterFormat master = MasterFormat::fp32;
+  int threads = 1;  ///< of host loops
+  std::string name;
+  std::string numerics;            ///< empty: the device is not here
+  double peak_flops = 0;           ///< of the compute type, by the data sheet; 0: not known
+  Index device_memory = 0;         ///< the budget
+  Index device_reserve = 0;        ///< of it, outside the plan
+  Index host_memory = 0;           ///< for the store and pinned memory; 0: not known
+  std::vector<std::string> notes;  ///< what was assumed or chosen, and why
+  // In this order: kernels must not outlive their device.
+  std::unique_ptr<Device> device;  ///< null: planned for, but not here
+  std::optional<ops::Ops> ops;
+};
+
+/// Whether the device must be there, or a plan for it is enough.
+enum class Presence : std::uint8_t { required, planned };
+
+/// @throws UserError when the device, its compute type or its memory is not to be had
+Machine open_machine(const MachineOptions& options, const Model& model, Presence presence);
+
+/// The attention kernels for this model: the fastest that serve it.
+/// @param why  receives the reason when it is not the fastest the device kind knows
+ops::AttentionBackend choose_attention(const Machine& machine, const Model& model, Index sequence,
+                                       bool deterministic, std::string& why);
+
+std::string_view name(ops::AttentionBackend backend);
+
+}  // namespace megatrain::launcher

@@ -1,0 +1,46 @@
+#include "launcher/session/model_source.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "io/byte_tokenizer.h"
+
+namespace megatrain::launcher {
+
+namespace fs = std::filesystem;
+
+ModelSource find_model(const std::string& name) {
+  ModelSource source;
+  source.name = name;
+  std::error_code ignored;
+  if (fs::exists(name, ignored)) {
+    const io::HfFolder folder{fs::path(name)};
+    source.config = folder.config().model;
+    source.side_files = folder.side_files();
+    source.folder = folder.path();
+    source.notes = folder.config().notes;
+    return source;
+  }
+  const std::vector<std::string> presets = preset_names();
+  if (std::ranges::find(presets, name) == presets.end())
+    throw UserError(fmt::format(
+        "--model {}: there is no such folder, and no preset of that name. A folder holds "
+        "config.json and safetensors files, as Hugging Face has them; the presets are {}",
+        name, fmt::join(presets, ", ")));
+  source.config = preset(name);
+  source.side_files =
+      io::preset_side_files(source.config, source.config.vocabulary == io::kByteVocabulary);
+  return source;
+}
+
+void fill_store(HostStore& store, const ModelSource& source, std::uint64_t seed, ThreadPool& pool,
+                const io::Progress& progress) {
+  if (source.folder)
+    io::load_weights(*source.folder, store, pool, progress);
+  else
+    initialize(store, seed, pool);
+}
+
+}  // namespace megatrain::launcher

@@ -1,0 +1,82 @@
+#include "launcher/session/numerics_key.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string_view>
+
+#include "core/plan/planner.h"
+#include "io/file.h"
+
+namespace megatrain::launcher {
+
+namespace {
+
+constexpr Index kLargestKey = Index{1} << 20;
+
+using Lines = std::vector<std::pair<std::string, std::string>>;
+
+Lines parse(std::string_view text, const std::string& source) {
+  Lines lines;
+  while (!text.empty()) {
+    const auto end = text.find('\n');
+    const std::string_view line = text.substr(0, end);
+    text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
+    if (line.empty()) continue;
+    const auto equals = line.find(" = ");
+    if (equals == std::string_view::npos)
+      throw UserError(
+          fmt::format("{}: '{}' is not 'name = value'; a key is the numerics.key of a run folder",
+                      source, line));
+    lines.emplace_back(line.substr(0, equals), line.substr(equals + 3));
+  }
+  return lines;
+}
+
+const std::string* find(const Lines& lines, std::string_view name) {
+  const auto found = std::ranges::find_if(lines, [&](const auto& l) { return l.first == name; });
+  return found == lines.end() ? nullptr : &found->second;
+}
+
+}  // namespace
+
+Lines SavedKey::forced() const {
+  Lines choices;
+  for (const auto& line : lines)
+    if (std::ranges::any_of(forced_choices(), [&](const auto& c) { return c.name == line.first; }))
+      choices.push_back(line);
+  return choices;
+}
+
+void SavedKey::require_equal(const std::string& key, bool device_known) const {
+  const Lines now = parse(key, "this run's key");
+  std::string differences;
+  const auto differ = [&](const std::string& name, const std::string* saved,
+                          const std::string* here) {
+    if (name == "device" && !device_known) return;
+    if (saved != nullptr && here != nullptr && *saved == *here) return;
+    differences +=
+        fmt::format("\n  {}: {} in the file, {} here", name, saved != nullptr ? *saved : "missing",
+                    here != nullptr ? *here : "missing");
+  };
+  for (const auto& [name, value] : lines) differ(name, &value, find(now, name));
+  for (const auto& [name, value] : now)
+    if (find(lines, name) == nullptr) differ(name, nullptr, &value);
+  if (!differences.empty())
+    throw UserError(fmt::format(
+        "this run would not give the same bits as the one of {}. What decides them differs:{}\n"
+        "Match it, or leave out --key",
+        file, differences));
+}
+
+SavedKey read_key(const std::string& file) {
+  SavedKey key{file, parse(io::read_whole_file(file, kLargestKey), file)};
+  if (find(key.lines, "micro-batch") == nullptr)
+    throw UserError(fmt::format(
+        "{} is no numerics key: it has no line 'micro-batch'; a key is the numerics.key of a run "
+        "folder",
+        file));
+  return key;
+}
+
+}  // namespace megatrain::launcher

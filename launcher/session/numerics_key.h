@@ -1,0 +1,25 @@
+#pragma once
+/// @file
+/// A saved numerics key: what a run must do to give the same bits again.
+
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace megatrain::launcher {
+
+struct SavedKey {
+  std::string file;
+  std::vector<std::pair<std::string, std::string>> lines;  ///< "name = value"
+
+  /// The choices that it fixes, as the planner takes them.
+  [[nodiscard]] std::vector<std::pair<std::string, std::string>> forced() const;
+  /// @param device_known  false: a plan without its device, whose line is passed over
+  /// @throws UserError naming the lines in which `key` differs
+  void require_equal(const std::string& key, bool device_known) const;
+};
+
+/// @throws UserError when the file is no key
+SavedKey read_key(const std::string& file);
+
+}  // namespace megatrain::launcher

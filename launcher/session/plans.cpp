@@ -1,0 +1,162 @@
+#include "launcher/session/plans.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "core/plan/writers.h"
+#include "launcher/session/numerics_key.h"
+
+namespace megatrain::launcher {
+
+namespace {
+
+using Forced = std::vector<std::pair<std::string, std::string>>;
+
+/// Sequences of a step. @throws UserError naming the nearest sizes that work
+Index step_sequences(const RunOptions& options) {
+  const Index sequence = options.seq_len;
+  const Index below = options.batch_tokens / sequence * sequence;
+  if (below == options.batch_tokens) return options.batch_tokens / sequence;
+  const std::string nearest =
+      below == 0 ? std::to_string(sequence) : fmt::format("{} or {}", below, below + sequence);
+  throw UserError(
+      fmt::format("--batch-tokens {} is not a multiple of --seq-len {}; the nearest that work: {}",
+                  options.batch_tokens, sequence, nearest));
+}
+
+/// Adds a choice; the same one twice must say the same.
+void add_forced(Forced& forced, const std::string& name, const std::string& value) {
+  for (const auto& [known, earlier] : forced) {
+    if (known != name) continue;
+    if (earlier == value) return;
+    throw UserError(fmt::format("{} is asked to be {} and also {} (by an option, --force or --key)",
+                                name, earlier, value));
+  }
+  forced.emplace_back(name, value);
+}
+
+Forced forced_by(const RunOptions& options) {
+  Forced forced;
+  const auto add = [&](const char* name, const std::optional<Index>& value) {
+    if (value) add_forced(forced, name, std::to_string(*value));
+  };
+  add("micro-batch", options.micro_batch);
+  add("slots", options.slots);
+  add("segment", options.segment);
+  for (const std::string& text : options.force) {
+    const auto equals = text.find('=');
+    if (equals == std::string::npos)
+      throw UserError(fmt::format("--force {}: must be CHOICE=VALUE, as in slots=3", text));
+    add_forced(forced, text.substr(0, equals), text.substr(equals + 1));
+  }
+  return forced;
+}
+
+PlanRequest make_request(const Machine& machine, const Model& model, Index sequence,
+                         Index sequences, bool deterministic, std::vector<std::string>& notes) {
+  PlanRequest request;
+  request.sequence = sequence;
+  request.sequences = sequences;
+  request.compute.type = machine.compute;
+  std::string why;
+  request.compute.attention = choose_attention(machine, model, sequence, deterministic, why);
+  if (!why.empty())
+    notes.push_back(
+        fmt::format("attention by '{}' kernels: {}", name(request.compute.attention), why));
+  request.master = machine.master;
+  request.device_memory = machine.device_memory;
+  request.device_reserve = machine.device_reserve;
+  request.host_memory = machine.host_memory;
+  return request;
+}
+
+/// The same step's sequences, forward only. It shall not make the arena larger; where it must, it
+/// may take the whole budget.
+Plan plan_evaluation(const PlanRequest& train, const Plan& train_plan, const Model& model) {
+  PlanRequest request = train;
+  request.purpose = Purpose::evaluate;
+  std::erase_if(request.forced, [](const auto& choice) {
+    return choice.first != "attention" && choice.first != "head-chunk";
+  });
+  request.device_memory = train_plan.device_bytes + train.device_reserve;
+  try {
+    return make_plan(model, choose(model, request));
+  } catch (const UserError&) {
+    request.device_memory = train.device_memory;
+    return make_plan(model, choose(model, request));
+  }
+}
+
+void require_backend(const Choices& choices, bool deterministic) {
+  if (deterministic && choices.compute.attention == ops::AttentionBackend::cudnn)
+    throw UserError(
+        "--deterministic contradicts --force attention=cudnn, whose backward pass is not; take "
+        "cudnn-deterministic or own");
+}
+
+}  // namespace
+
+Index RunPlans::device_bytes() const {
+  return std::max(train.device_bytes, evaluate ? evaluate->device_bytes : 0);
+}
+
+Index RunPlans::pinned_bytes() const {
+  return std::max(train.pinned_bytes, evaluate ? evaluate->pinned_bytes : 0);
+}
+
+RunPlans plan_run(const RunOptions& options, const Machine& machine, const Model& model,
+                  bool evaluates) {
+  RunPlans plans;
+  PlanRequest request = make_request(machine, model, options.seq_len, step_sequences(options),
+                                     options.machine.deterministic, plans.notes);
+  request.forced = forced_by(options);
+  std::optional<SavedKey> key;
+  if (options.key) {
+    key = read_key(*options.key);
+    for (const auto& [name, value] : key->forced()) add_forced(request.forced, name, value);
+  }
+  const Choices choices = choose(model, request);
+  require_backend(choices, options.machine.deterministic);
+  plans.key = numerics_key(choices, model, machine.numerics);
+  if (key) key->require_equal(plans.key, !machine.numerics.empty());
+  plans.train = make_plan(model, choices);
+  if (evaluates) plans.evaluate = plan_evaluation(request, plans.train, model);
+  const Index reach = model.config().max_positions;
+  if (options.seq_len > reach)
+    plans.notes.push_back(
+        fmt::format("sequences of {} tokens are longer than the {} positions the model is made for",
+                    options.seq_len, reach));
+  return plans;
+}
+
+Plan plan_generation(const MachineOptions& options, const Machine& machine, const Model& model,
+                     Index context) {
+  std::vector<std::string> notes;
+  PlanRequest request = make_request(machine, model, context, 1, options.deterministic, notes);
+  request.purpose = Purpose::generate;
+  return make_plan(model, choose(model, request));
+}
+
+std::string describe(const Choices& c, const Model& model) {
+  const Index layers = model.config().layers;
+  const auto kept = [&](Keep level) { return std::ranges::count(c.keep, level); };
+  std::string text =
+      fmt::format("{} micro-batch{} of {} x {} tokens in {} wave{}, {} slots", c.micro_batches,
+                  c.micro_batches == 1 ? "" : "es", c.micro_batch.batch, c.micro_batch.sequence,
+                  c.waves, c.waves == 1 ? "" : "s", c.slots);
+  if (c.purpose == Purpose::train) {
+    text += fmt::format(", segment {}, {} of {} boundaries on the device", c.segment,
+                        c.device_boundaries, ceil_div(layers, c.segment));
+    if (!c.keep.empty())
+      text += fmt::format(", intermediates kept by {} (all) and {} (attention) of {} blocks",
+                          kept(Keep::all), kept(Keep::attention), layers);
+  }
+  if (c.resident > 0) text += fmt::format(", {} resident blocks", c.resident);
+  text += fmt::format(", embedding by {}, attention {}, head chunk {}",
+                      c.embedding == EmbeddingMode::table ? "table" : "rows",
+                      name(c.compute.attention), c.compute.head_chunk);
+  return text;
+}
+
+}  // namespace megatrain::launcher

@@ -1,0 +1,37 @@
+#pragma once
+/// @file
+/// From options to plans: what `train` runs and `plan` prints.
+
+#include <optional>
+#include <string>
+
+#include "core/plan/plan.h"
+#include "core/plan/planner.h"
+#include "launcher/session/machine.h"
+
+namespace megatrain::launcher {
+
+/// The plans of a run. Arenas are sized for the larger one.
+struct RunPlans {
+  Plan train;
+  std::optional<Plan> evaluate;
+  std::string key;                 ///< numerics_key of the training plan
+  std::vector<std::string> notes;  ///< for a person
+  [[nodiscard]] Index device_bytes() const;
+  [[nodiscard]] Index pinned_bytes() const;
+};
+
+/// @param evaluates  whether there is held-out data
+/// @throws UserError when the batch cannot be cut, a forced choice or key cannot be met, or the
+///         budget is too small
+RunPlans plan_run(const RunOptions& options, const Machine& machine, const Model& model,
+                  bool evaluates);
+
+/// A plan that gives the logits of one sequence of at most `context` tokens.
+Plan plan_generation(const MachineOptions& options, const Machine& machine, const Model& model,
+                     Index context);
+
+/// One line on what the planner chose.
+std::string describe(const Choices& choices, const Model& model);
+
+}  // namespace megatrain::launcher

@@ -1,0 +1,140 @@
+// Every kind of mistake: exit code 2, one message on stderr that names what is wrong, and nothing
+// written.
+
+#include "tests/launcher/run_test.h"
+
+namespace megatrain::launcher {
+namespace {
+
+namespace fs = std::filesystem;
+
+class BadInput : public RunTest {
+ protected:
+  /// @param words  what the message must hold
+  void expect_refused(const std::vector<std::string>& arguments,
+                      const std::vector<std::string>& words) {
+    const Outcome outcome = run_program(arguments);
+    std::string line;
+    for (const std::string& argument : arguments) line += argument + ' ';
+    EXPECT_EQ(outcome.exit_code, 2) << line << '\n' << outcome.err;
+    for (const std::string& word : words)
+      EXPECT_NE(outcome.err.find(word), std::string::npos)
+          << line << "\nsays: " << outcome.err << "\nlacks: " << word;
+    EXPECT_FALSE(fs::exists(path("run"))) << line;
+  }
+  /// The same for a run whose options are right but for `more`.
+  void expect_run_refused(std::vector<std::string> more, const std::vector<std::string>& words) {
+    std::vector<std::string> arguments = train("run", small({"--steps", "1"}));
+    // The last of two values would be refused as given twice: later ones replace earlier ones.
+    for (std::size_t i = 0; i < more.size(); i += 2) {
+      const auto known = std::find(arguments.begin(), arguments.end(), more[i]);
+      if (known == arguments.end())
+        append(arguments, {more[i], more[i + 1]});
+      else
+        *(known + 1) = more[i + 1];
+    }
+    expect_refused(arguments, words);
+  }
+};
+
+TEST_F(BadInput, OnTheCommandLine) {
+  expect_refused({}, {"no command", "generate"});
+  expect_refused({"trian"}, {"trian"});
+  expect_refused(train("run", small({"--learning-rate", "1"})), {"--learning-rate"});
+  expect_refused(train("run", small({"--lr", "1"})), {"--lr"});
+  expect_refused(train("run"), {"--model"});
+  expect_refused({"train", "--model", "llama-tiny", "--data", path("text.txt")}, {"--out"});
+  expect_refused({"train", "--model", "llama-tiny", "--out", path("run")}, {"--data"});
+  expect_refused({"generate"}, {"--model"});
+  expect_refused(train("run", small({"--deterministic=maybe"})), {"--deterministic", "maybe"});
+  expect_run_refused({"--steps", "ten"}, {"--steps", "'ten'", "whole number"});
+  expect_run_refused({"--steps", "0"}, {"--steps", "at least 1"});
+  expect_run_refused({"--lr", "nan"}, {"--lr", "finite"});
+  expect_run_refused({"--device", "tpu"}, {"--device", "'tpu'", "cpu, cuda"});
+  expect_run_refused({"--compute", "fp16"}, {"--compute", "bf16"});
+  expect_run_refused({"--device-memory", "lots"}, {"--device-memory", "'lots'", "8GiB"});
+  expect_run_refused({"--threads", "1000000"}, {"--threads"});
+}
+
+TEST_F(BadInput, InTheConfigurationFile) {
+  const auto expect = [&](const std::string& text, const std::vector<std::string>& words) {
+    write_text(path("c.toml"), text);
+    expect_refused({"train", "--config", path("c.toml"), "--out", path("run")}, words);
+  };
+  expect("[train]\nmodel = 'llama-tiny'\nsequence-length = 3\n",
+         {"c.toml line 3", "'sequence-length'", "unknown key", "seq-len"});
+  expect("steps = 3\n", {"line 1", "[train]"});
+  expect("[plan]\nsteps = 3\n", {"[plan]", "[train]"});
+  expect("[train]\nsteps = 'ten'\n", {"line 2", "'ten'"});
+  expect("[train]\nsteps = [1, 2]\n", {"line 2", "one value"});
+  expect("[train]\nsteps = \n", {"line 2"});
+  expect("[train]\noverwrite = true\n", {"'overwrite'", "unknown key"});
+  expect_refused({"train", "--config", path("none.toml")}, {"none.toml", "No such file"});
+}
+
+TEST_F(BadInput, InModelAndData) {
+  expect_run_refused({"--model", "no-such-model"}, {"no-such-model", "folder", "llama-tiny"});
+  fs::create_directories(path("empty"));
+  expect_run_refused({"--model", path("empty")}, {"config.json"});
+  expect_run_refused({"--data", path("none.txt")}, {"none.txt"});
+  write_text(path("nothing.txt"), "");
+  expect_run_refused({"--data", path("nothing.txt")}, {"nothing.txt"});
+  write_text(path("bad.jsonl"), "{\"text\": 3}\n");
+  expect_run_refused({"--data", path("bad.jsonl")}, {"bad.jsonl"});
+  write_text(path("ids.bin"), std::string(400, '\7'));
+  expect_run_refused({"--data", path("ids.bin")}, {"ids.bin", "vocabulary"});
+  expect_run_refused({"--model", "qwen2.5-0.5b"}, {"text.txt"});
+  expect_run_refused({"--val-every", "1"}, {"--val-data"});
+  expect_run_refused({"--val-fraction", "0.1", "--val-data", path("text.txt")}, {"fraction"});
+
+  // A configuration without weights.
+  ASSERT_EQ(run_program(train("other", small({"--steps", "1"}))).exit_code, 0);
+  fs::remove(path("other/model/model.safetensors"));
+  expect_run_refused({"--model", path("other/model")}, {"safetensors"});
+  write_text(path("other/model/model.safetensors"), "cut");
+  expect_run_refused({"--model", path("other/model")}, {"model.safetensors"});
+}
+
+TEST_F(BadInput, InWhatIsAskedOfThePlan) {
+  expect_run_refused({"--batch-tokens", "100"}, {"--batch-tokens 100", "96 or 128"});
+  expect_run_refused({"--batch-tokens", "10"}, {"the nearest that work: 32"});
+  expect_run_refused({"--micro-batch", "3"}, {"micro-batch", "4 sequences"});
+  expect_run_refused({"--force", "slot=3"}, {"'slot'", "slots"});
+  expect_run_refused({"--force", "slots"}, {"CHOICE=VALUE"});
+  expect_run_refused({"--force", "slots=3", "--slots", "2"}, {"slots", "3", "2"});
+  expect_run_refused({"--segment", "99"}, {"segment", "99"});
+  expect_run_refused({"--force", "attention=cudnn"}, {"cuDNN", "CPU"});
+  expect_run_refused({"--device-memory", "1MiB"}, {"1.00 MiB", "smallest that works is"});
+  expect_run_refused({"--device-memory", "1000TiB"}, {"1000.00 TiB", "available"});
+  expect_run_refused({"--lr", "-1"}, {"-1"});
+  expect_run_refused({"--beta1", "1"}, {"beta1"});
+  expect_run_refused({"--rates", path("text.txt")}, {"text.txt", "bench"});
+  expect_run_refused({"--key", path("text.txt")}, {"text.txt", "key"});
+  expect_refused({"generate", "--model", "llama-tiny", "--prompt", "x", "--top-p", "0"},
+                 {"--top-p"});
+}
+
+TEST_F(BadInput, SmallestBudgetThatIsNamedWorks) {
+  std::vector<std::string> arguments = train("run", small({"--steps", "1"}));
+  const auto budget = std::find(arguments.begin(), arguments.end(), "--device-memory") + 1;
+  *budget = "1MiB";
+  const std::string message = run_program(arguments).err;
+  const std::string before = "smallest that works is ";
+  const auto at = message.find(before);
+  ASSERT_NE(at, std::string::npos) << message;
+  // It is rounded to a hundredth of its unit.
+  *budget = std::to_string(std::stod(message.substr(at + before.size())) + 0.01) + "MiB";
+  const Outcome outcome = run_program(arguments);
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+}
+
+TEST_F(BadInput, OutIsAFile) {
+  write_text(path("file"), "");
+  std::vector<std::string> arguments = train("file", small({"--steps", "1"}));
+  const Outcome outcome = run_program(arguments);
+  EXPECT_EQ(outcome.exit_code, 2);
+  EXPECT_NE(outcome.err.find("is a file"), std::string::npos) << outcome.err;
+}
+
+}  // namespace
+}  // namespace megatrain::launcher

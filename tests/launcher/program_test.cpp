@@ -1,0 +1,250 @@
+#include <signal.h>
+
+#include <algorithm>
+#include <chrono>
+#include <set>
+#include <thread>
+
+#include "io/json.h"
+#include "tests/launcher/run_test.h"
+
+namespace megatrain::launcher {
+namespace {
+
+namespace fs = std::filesystem;
+
+double number(const io::JsonValue& object, std::string_view key) {
+  const io::JsonValue* value = object.find(key);
+  if (value == nullptr) throw std::runtime_error("no " + std::string(key));
+  if (const auto* whole = value->as<std::int64_t>()) return static_cast<double>(*whole);
+  if (const auto* real = value->as<double>()) return *real;
+  throw std::runtime_error(std::string(key) + " is no number");
+}
+
+/// The values of `key` in the lines of a metrics file that have it.
+std::vector<double> series(const fs::path& metrics, std::string_view key) {
+  std::vector<double> values;
+  for (const std::string& line : lines_of(read_file(metrics))) {
+    EXPECT_EQ(line.back(), '\n');
+    const io::JsonValue object = io::parse_json(line, "metrics");
+    if (object.find(key) != nullptr) values.push_back(number(object, key));
+  }
+  return values;
+}
+
+void expect_whole_model(const fs::path& model) {
+  for (const char* file : {"config.json", "model.safetensors", "tokenizer.json"})
+    EXPECT_TRUE(fs::exists(model / file)) << file;
+  EXPECT_FALSE(fs::exists(model.string() + ".tmp"));
+}
+
+using Runs = RunTest;
+
+TEST_F(Runs, TrainsPlansAndGenerates) {
+  const Outcome outcome =
+      run_program(train("run", small({"--steps", "12", "--val-fraction", "0.1", "--val-every", "5",
+                                      "--warmup", "2", "--trace", path("trace.json")})));
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err << outcome.out;
+  EXPECT_NE(outcome.out.find("step 12/12"), std::string::npos) << outcome.out;
+  EXPECT_NE(outcome.out.find("MFU"), std::string::npos);
+  EXPECT_EQ(outcome.out.find('\033'), std::string::npos) << "a bar without a terminal";
+
+  const fs::path run = folder_ / "run";
+  std::set<std::string> names;
+  for (const auto& entry : fs::directory_iterator(run)) names.insert(entry.path().filename());
+  EXPECT_EQ(names,
+            (std::set<std::string>{"config.toml", "metrics.jsonl", "model", "numerics.key"}));
+  expect_whole_model(run / "model");
+
+  const std::vector<double> loss = series(run / "metrics.jsonl", "loss");
+  ASSERT_EQ(loss.size(), 12u);
+  EXPECT_NEAR(loss.front(), 5.55, 0.5) << "about log(258)";
+  EXPECT_LT(loss.back(), loss.front() - 0.5);
+  for (const char* key : {"step", "tokens", "grad_norm", "lr", "tokens_per_s", "host_bytes"})
+    EXPECT_EQ(series(run / "metrics.jsonl", key).size(), key == std::string("step") ? 15u : 12u)
+        << key;
+  EXPECT_EQ(series(run / "metrics.jsonl", "tokens").back(), 12 * 128);
+  EXPECT_EQ(series(run / "metrics.jsonl", "val_loss").size(), 3u) << "steps 5, 10 and the last";
+
+  // The traced step holds the plan's instructions on their streams.
+  const io::JsonValue trace = io::parse_json(read_file(path("trace.json")), "trace");
+  ASSERT_NE(trace.find("traceEvents"), nullptr);
+  EXPECT_GT(trace.find("traceEvents")->as<io::JsonValue::Array>()->size(), 50u);
+
+  // A plan with the same options promises what the run took.
+  std::vector<std::string> arguments = {"plan", "--json", "--val-fraction", "0.1"};
+  append(arguments, small());
+  const Outcome planned = run_program(arguments);
+  ASSERT_EQ(planned.exit_code, 0) << planned.err;
+  const io::JsonValue plan = io::parse_json(planned.out, "plan");
+  EXPECT_EQ(number(plan, "device_peak_bytes"),
+            series(run / "metrics.jsonl", "device_bytes").front());
+  EXPECT_GT(number(plan, "predicted_step_seconds"), 0);
+  Index device_rows = 0;
+  for (const io::JsonValue& row : *plan.find("train")->find("memory")->as<io::JsonValue::Array>())
+    if (*row.find("space")->as<std::string>() == "device")
+      device_rows += static_cast<Index>(number(row, "bytes"));
+  EXPECT_EQ(device_rows, number(*plan.find("train"), "device_bytes")) << "rows add up to the arena";
+
+  const std::vector<std::string> generate = {
+      "generate", "--model", path("run/model"), "--prompt", "line 1",    "--tokens", "8",
+      "--device", "cpu",     "--threads",       "2",        "--compute", "fp32",     "--seed",
+      "4"};
+  const Outcome text = run_program(generate);
+  ASSERT_EQ(text.exit_code, 0) << text.err;
+  EXPECT_TRUE(text.out.starts_with("line 1")) << text.out;
+  EXPECT_GT(text.out.size(), 7u);
+  EXPECT_EQ(run_program(generate).out, text.out) << "the same seed writes the same text";
+}
+
+TEST_F(Runs, ResolvedConfigurationAndKeyRepeatARunBitByBit) {
+  ASSERT_EQ(run_program(train("a", small({"--steps", "5", "--seed", "7"}))).exit_code, 0);
+  const Outcome again = run_program({"train", "--config", path("a/config.toml"), "--key",
+                                     path("a/numerics.key"), "--out", path("b")});
+  ASSERT_EQ(again.exit_code, 0) << again.err;
+  EXPECT_EQ(series(path("a/metrics.jsonl"), "loss"), series(path("b/metrics.jsonl"), "loss"));
+  EXPECT_EQ(read_file(path("a/model/model.safetensors")),
+            read_file(path("b/model/model.safetensors")));
+  EXPECT_EQ(read_file(path("a/numerics.key")), read_file(path("b/numerics.key")));
+
+  // The configuration of the rerun is the same but for what the command line said.
+  const auto settings = [](const std::string& text) {
+    std::vector<std::string> lines = lines_of(text);
+    std::erase_if(lines, [](const std::string& line) {
+      return line.starts_with("out = ") || line.find("key ") != std::string::npos;
+    });
+    return lines;
+  };
+  EXPECT_EQ(settings(read_file(path("a/config.toml"))), settings(read_file(path("b/config.toml"))));
+
+  ASSERT_EQ(
+      run_program({"train", "--config", path("a/config.toml"), "--seed", "8", "--out", path("c")})
+          .exit_code,
+      0);
+  EXPECT_NE(series(path("a/metrics.jsonl"), "loss"), series(path("c/metrics.jsonl"), "loss"))
+      << "the seed has no effect";
+
+  // What decides bits cannot change under a key.
+  const Outcome refused =
+      run_program({"train", "--config", path("a/config.toml"), "--key", path("a/numerics.key"),
+                   "--force", "head-chunk=64", "--out", path("d")});
+  EXPECT_EQ(refused.exit_code, 2);
+  EXPECT_NE(refused.err.find("head-chunk"), std::string::npos) << refused.err;
+  EXPECT_FALSE(fs::exists(path("d")));
+}
+
+TEST_F(Runs, ContinuesFromAFolderAndReplacesARunOnlyWhenTold) {
+  ASSERT_EQ(run_program(train("run", small({"--steps", "2"}))).exit_code, 0);
+  std::vector<std::string> onwards = train("run", small({"--steps", "1"}));
+  const Outcome refused = run_program(onwards);
+  EXPECT_EQ(refused.exit_code, 2);
+  EXPECT_NE(refused.err.find("--overwrite"), std::string::npos) << refused.err;
+  EXPECT_EQ(series(path("run/metrics.jsonl"), "loss").size(), 2u);
+
+  onwards.emplace_back("--overwrite");
+  ASSERT_EQ(run_program(onwards).exit_code, 0);
+  EXPECT_EQ(series(path("run/metrics.jsonl"), "loss").size(), 1u);
+
+  std::replace(onwards.begin(), onwards.end(), std::string("llama-tiny"), path("run/model"));
+  const Outcome itself = run_program(onwards);
+  EXPECT_EQ(itself.exit_code, 2);
+  expect_whole_model(folder_ / "run" / "model");
+  std::replace(onwards.begin(), onwards.end(), path("run"), path("next"));
+  const Outcome next = run_program(onwards);
+  ASSERT_EQ(next.exit_code, 0) << next.err;
+  EXPECT_LT(series(path("next/metrics.jsonl"), "loss").front(),
+            series(path("run/metrics.jsonl"), "loss").front());
+}
+
+class Signals : public RunTest {
+ protected:
+  /// Starts a run that would take hours and waits for its third step.
+  std::unique_ptr<Program> start() {
+    auto program = std::make_unique<Program>(train("run", small({"--steps", "1000000"})));
+    for (int tries = 0; tries < 3000; ++tries) {
+      if (lines_of(read_file(path("run/metrics.jsonl"))).size() >= 3) return program;
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    throw std::runtime_error("the run does not start");
+  }
+};
+
+TEST_F(Signals, TheFirstEndsAtAStepBoundaryWithTheModelSaved) {
+  for (const int signal : {SIGTERM, SIGINT}) {
+    const auto program = start();
+    program->signal(signal);
+    const Outcome outcome = program->wait();
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+    EXPECT_NE(outcome.out.find("stopped after"), std::string::npos);
+    expect_whole_model(folder_ / "run" / "model");
+    EXPECT_GE(series(path("run/metrics.jsonl"), "loss").size(), 3u);
+    const Outcome text = run_program({"generate", "--model", path("run/model"), "--prompt", "l",
+                                      "--tokens", "2", "--device", "cpu"});
+    EXPECT_EQ(text.exit_code, 0) << text.err;
+    fs::remove_all(path("run"));
+  }
+}
+
+TEST_F(Signals, TheSecondLeavesAtOnce) {
+  const auto program = start();
+  // Both wait while it is stopped, and arrive together.
+  program->signal(SIGSTOP);
+  program->signal(SIGINT);
+  program->signal(SIGTERM);
+  program->signal(SIGCONT);
+  const Outcome outcome = program->wait();
+  EXPECT_GT(outcome.exit_code, 128) << outcome.err;
+  EXPECT_FALSE(fs::exists(path("run/model")));
+}
+
+TEST_F(Runs, AFullDiskLeavesNothingHalfWritten) {
+  // Room for the metrics, not for the weights.
+  const Outcome weights = run_program(train("weights", small({"--steps", "2"})), 100'000);
+  EXPECT_EQ(weights.exit_code, 2) << weights.err;
+  EXPECT_NE(weights.err.find("model.safetensors"), std::string::npos) << weights.err;
+  EXPECT_EQ(series(path("weights/metrics.jsonl"), "loss").size(), 2u);
+  EXPECT_FALSE(fs::exists(path("weights/model")));
+  EXPECT_FALSE(fs::exists(path("weights/model.tmp")));
+
+  // Not even for the metrics: the run ends early, and no line is cut.
+  const Outcome metrics = run_program(train("metrics", small({"--steps", "1000"})), 4'000);
+  EXPECT_EQ(metrics.exit_code, 2) << metrics.err;
+  const std::size_t steps = series(path("metrics/metrics.jsonl"), "loss").size();
+  EXPECT_GT(steps, 2u);
+  EXPECT_LT(steps, 100u);
+  EXPECT_FALSE(fs::exists(path("metrics/model")));
+}
+
+TEST_F(Runs, MeasuresRatesThatPlansUse) {
+  const Outcome bench = run_program({"bench", "--rates", path("rates"), "--device", "cpu",
+                                     "--compute", "fp32", "--tokens", "64"});
+  ASSERT_EQ(bench.exit_code, 0) << bench.err;
+  std::vector<std::string> arguments = {"plan"};
+  append(arguments, small());
+  EXPECT_NE(run_program(arguments).out.find("rates: assumed"), std::string::npos);
+  append(arguments, {"--rates", path("rates")});
+  const Outcome plan = run_program(arguments);
+  EXPECT_EQ(plan.exit_code, 0) << plan.err;
+  EXPECT_NE(plan.out.find("rates: " + path("rates")), std::string::npos) << plan.out;
+}
+
+TEST_F(Runs, PlansForAGpuThatIsNotHere) {
+  const std::vector<std::string> arguments = {
+      "plan",           "--json", "--model",  "qwen2.5-7b", "--seq-len",       "4096",
+      "--batch-tokens", "65536",  "--device", "cuda",       "--device-memory", "40GiB"};
+  const Outcome outcome = run_program(arguments);
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const io::JsonValue plan = io::parse_json(outcome.out, "plan");
+  EXPECT_LE(number(plan, "device_peak_bytes"), 40.0 * (1 << 30));
+  EXPECT_GT(number(plan, "store_bytes"), 14 * 7.6e9);
+  EXPECT_EQ(*plan.find("compute")->as<std::string>(), "bf16");
+
+  std::vector<std::string> small_host = arguments;
+  append(small_host, {"--host-memory", "64GiB"});
+  const Outcome refused = run_program(small_host);
+  EXPECT_EQ(refused.exit_code, 2);
+  EXPECT_NE(refused.err.find("64.00 GiB"), std::string::npos) << refused.err;
+}
+
+}  // namespace
+}  // namespace megatrain::launcher

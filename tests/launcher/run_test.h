@@ -1,0 +1,56 @@
+#pragma once
+/// @file
+/// A folder with a small text, and the options of a run of a second or less.
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "tests/launcher/program.h"
+
+namespace megatrain::launcher {
+
+class RunTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string pattern = (std::filesystem::temp_directory_path() / "megatrain_XXXXXX").string();
+    ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
+    folder_ = pattern;
+    std::string text;
+    for (int i = 0; i < 400; ++i)
+      text += "line " + std::to_string(i * 7919 % 400) + " of a text that repeats itself\n";
+    write_text(folder_ / "text.txt", text);
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  [[nodiscard]] std::string path(const std::string& name) const {
+    return (folder_ / name).string();
+  }
+
+  /// `train` on the text; what `more` says again counts.
+  [[nodiscard]] std::vector<std::string> train(const std::string& out,
+                                               std::vector<std::string> more = {}) const {
+    std::vector<std::string> arguments = {"train", "--data", path("text.txt"), "--out", path(out)};
+    append(arguments, std::move(more));
+    return arguments;
+  }
+  /// The options that make it small.
+  [[nodiscard]] static std::vector<std::string> small(std::vector<std::string> more = {}) {
+    std::vector<std::string> arguments = {
+        "--model",   "llama-tiny", "--seq-len",       "32",     "--batch-tokens", "128",
+        "--lr",      "3e-3",       "--device",        "cpu",    "--compute",      "fp32",
+        "--threads", "2",          "--device-memory", "256MiB", "--peak",         "1e11"};
+    append(arguments, std::move(more));
+    return arguments;
+  }
+  static void append(std::vector<std::string>& to, std::vector<std::string> more) {
+    for (std::string& one : more) to.push_back(std::move(one));
+  }
+
+  std::filesystem::path folder_;
+};
+
+}  // namespace megatrain::launcher
