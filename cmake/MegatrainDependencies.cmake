@@ -5,6 +5,7 @@ find_package(spdlog 1.10 REQUIRED)
 find_package(CLI11 2.1 REQUIRED)
 
 set(MEGATRAIN_HAS_CUDA OFF)
+set(MEGATRAIN_HAS_CUDNN OFF)
 if(NOT MEGATRAIN_CUDA STREQUAL "OFF")
   # Where CUDA's own installer puts it, but does not put it on the PATH.
   find_program(MEGATRAIN_NVCC nvcc HINTS /usr/local/cuda/bin)

@@ -8,6 +8,7 @@ set(MEGATRAIN_EXPORTED_LIBRARIES "")
 foreach(library core io parallel)
   if(TARGET megatrain_${library})
     set_target_properties(megatrain_${library} PROPERTIES EXPORT_NAME ${library})
+    target_compile_features(megatrain_${library} PUBLIC cxx_std_20)  # our headers need it
     list(APPEND MEGATRAIN_EXPORTED_LIBRARIES megatrain_${library})
     install(DIRECTORY "${PROJECT_SOURCE_DIR}/${library}" DESTINATION include/megatrain
             FILES_MATCHING PATTERN "*.h")

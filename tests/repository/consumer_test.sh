@@ -6,7 +6,7 @@ tree=$1
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 flags=${3:+-fsanitize=$3}
-cmake -S "$(dirname "$0")/consumer" -B "$work" -DCMAKE_PREFIX_PATH="$tree" \
+cmake -S "$(dirname "$0")/consumer" -B "$work" -G Ninja -DCMAKE_PREFIX_PATH="$tree" \
   -DCMAKE_CXX_COMPILER="$2" -DCMAKE_CXX_FLAGS="$flags"
 cmake --build "$work"
 "$work/consumer"
