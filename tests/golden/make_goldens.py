@@ -29,7 +29,7 @@ import transformers
 from transformers import (GPT2Config, LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config)
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
-STEPS, BATCH, SEQUENCE, VOCABULARY = 5, 3, 13, 67
+STEPS, BATCH, SEQUENCE, VOCABULARY = 5, 7, 13, 67
 
 # Small odd sizes: nothing is a multiple of a vector or a tile.
 COMMON = dict(vocab_size=VOCABULARY, hidden_size=28, intermediate_size=37, num_hidden_layers=2,
@@ -72,8 +72,11 @@ ROPES = {
 
 
 def cases():
+    # So short a wavelength that a shift of the keys matters (a key bias has a gradient) at once.
+    default = rope(theta=30.0)
+
     def common(**values):
-        merged = {**COMMON, "rope_parameters": ROPES["default"], **values}
+        merged = {**COMMON, "rope_parameters": default, **values}
         return {k: v for k, v in merged.items() if v != "drop"}
 
     llama = lambda **v: LlamaConfig(**common(**v))
@@ -89,7 +92,7 @@ def cases():
     return {
         "llama": llama(),
         "llama_bias_tied": llama(attention_bias=True, mlp_bias=True, tie_word_embeddings=True,
-                                 head_dim=10),
+                                 head_dim=12),
         "llama_bias_attention": llama(attention_bias=True),
         "llama_mha": llama(num_key_value_heads=4),
         "llama_mqa": llama(num_key_value_heads=1),
@@ -104,7 +107,8 @@ def cases():
         "qwen2_yarn": qwen2(rope_parameters=ROPES["yarn_no_truncate"]),
         "qwen3": qwen3(head_dim=10),
         "qwen3_bias_tied": qwen3(attention_bias=True, tie_word_embeddings=True),
-        "qwen3_window": qwen3(use_sliding_window=True, sliding_window=6, max_window_layers=1),
+        "qwen3_window": qwen3(use_sliding_window=True, sliding_window=6, max_window_layers=1,
+                              head_dim=12),
         "qwen3_yarn": qwen3(rope_parameters=ROPES["yarn_mscale"], head_dim=8),
         "gpt2": gpt2(),
         "gpt2_inverse_layer": gpt2(scale_attn_by_inverse_layer_idx=True),
@@ -114,15 +118,17 @@ def cases():
 
 
 def randomise(model, generator):
-    """Weights large enough that every part of the model matters; norms and biases not trivial."""
+    """Weights large enough that every part of the model matters and clipping is active, small
+    enough that bf16 can follow; norms and biases not trivial."""
     with torch.no_grad():
         for name, p in model.named_parameters():
             noise = torch.randn(p.shape, generator=generator, dtype=torch.float32)
             if p.dim() == 1:
-                p.copy_(0.2 * noise + (0.0 if name.endswith("bias") else 1.0))
+                head_norm = name.endswith(("q_norm.weight", "k_norm.weight"))
+                p.copy_(0.1 * noise + (0.0 if name.endswith("bias") else 0.8 if head_norm else 1.0))
             else:
                 table = "embed" in name or "wte" in name or "wpe" in name
-                p.copy_(noise * (0.5 if table else 1.0 / math.sqrt(p.shape[1])))
+                p.copy_(noise * (0.5 if table else 0.85 / math.sqrt(p.shape[1])))
 
 
 def v4_config(config):

@@ -77,14 +77,34 @@ Index counted(const reference::Batch& batch) {
   return std::ranges::count_if(batch.targets, [](std::int32_t target) { return target >= 0; });
 }
 
+double cosine(const Values& a, const Values& b) {
+  double ab = 0;
+  double aa = 0;
+  double bb = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    ab += a[i] * b[i];
+    aa += a[i] * a[i];
+    bb += b[i] * b[i];
+  }
+  return ab / std::sqrt(aa * bb);
+}
+
 TemplateRig::TemplateRig(optest::OpBench& bench, const ModelConfig& config,
                          const ComputeConfig& compute, MicroBatchShape shape, std::uint64_t seed)
+    : TemplateRig(bench, config, compute, shape,
+                  random_weights(Model(config), compute.type, seed)) {}
+
+TemplateRig::TemplateRig(optest::OpBench& bench, const ModelConfig& config,
+                         const ComputeConfig& compute, MicroBatchShape shape,
+                         reference::Tensors weights)
     : bench_(bench),
       model_(config),
       compute_(compute),
       shape_(shape),
-      weights_(random_weights(model_, compute.type, seed)),
+      weights_(std::move(weights)),
       temporary_(bench.scratch(temporary_bytes())) {
+  for (auto& [name, values] : weights_)
+    for (double& value : values) value = rounded(value, compute.type);
   for (const Unit& unit : model_.units()) {
     Values slab(static_cast<std::size_t>(unit.slab_elements));
     for (const ParamDesc& param : unit.params)

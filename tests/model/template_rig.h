@@ -23,6 +23,9 @@ reference::Batch random_batch(const ModelConfig& config, MicroBatchShape shape, 
 /// Targets that count.
 Index counted(const reference::Batch& batch);
 
+/// Of the angle between two gradients.
+double cosine(const optest::Values& a, const optest::Values& b);
+
 struct RunOptions {
   Keep keep = Keep::boundary;
   bool recompute_output = false;    ///< recompute makes the outputs too, in place over the inputs
@@ -40,6 +43,9 @@ class TemplateRig {
  public:
   TemplateRig(optest::OpBench& bench, const ModelConfig& config, const ComputeConfig& compute,
               MicroBatchShape shape, std::uint64_t seed = 1);
+  /// @param weights  of every tensor; rounded to the compute type
+  TemplateRig(optest::OpBench& bench, const ModelConfig& config, const ComputeConfig& compute,
+              MicroBatchShape shape, reference::Tensors weights);
   /// Checks that no template wrote beyond the temporary memory that it asked for.
   ~TemplateRig() { static_cast<void>(temporary_.bytes()); }
   TemplateRig(const TemplateRig&) = delete;

@@ -1,7 +1,5 @@
 #include <fmt/format.h>
 
-#include <cmath>
-
 #include "tests/model/reference_model.h"
 #include "tests/model/template_rig.h"
 #include "tests/model/test_configs.h"
@@ -12,18 +10,6 @@ using optest::relative_error;
 using optest::Values;
 
 namespace {
-
-double cosine(const Values& a, const Values& b) {
-  double ab = 0;
-  double aa = 0;
-  double bb = 0;
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    ab += a[i] * b[i];
-    aa += a[i] * a[i];
-    bb += b[i] * b[i];
-  }
-  return ab / std::sqrt(aa * bb);
-}
 
 /// The sum of the reference over micro-batches.
 struct Expected {
