@@ -71,16 +71,17 @@ __global__ void __launch_bounds__(kThreads) swiglu_gradient(SwigluBackward op) {
 constexpr float kRootTwoOverPi = 0.7978845608028654F;
 constexpr float kCubic = 0.044715F;
 
-__device__ float gelu_tanh(float x) {
-  return tanhf(kRootTwoOverPi * x * fmaf(kCubic * x, x, 1.0F));
+/// (1 + tanh(u)) / 2 is sigmoid(2u), which keeps its digits where the tanh is near -1.
+__device__ float gelu_gate(float x) {
+  return sigmoid(2.0F * kRootTwoOverPi * x * fmaf(kCubic * x, x, 1.0F));
 }
 
-__device__ float gelu(float x) { return 0.5F * x * (1.0F + gelu_tanh(x)); }
+__device__ float gelu(float x) { return x * gelu_gate(x); }
 
 __device__ float gelu_slope(float x) {
-  const float t = gelu_tanh(x);
-  const float inner = kRootTwoOverPi * fmaf(3.0F * kCubic * x, x, 1.0F);
-  return fmaf(0.5F * x * fmaf(-t, t, 1.0F), inner, 0.5F * (1.0F + t));
+  const float s = gelu_gate(x);
+  const float inner = 2.0F * kRootTwoOverPi * fmaf(3.0F * kCubic * x, x, 1.0F);
+  return s * fmaf(x * (1.0F - s), inner, 1.0F);
 }
 
 template <class T, int kWidth>
