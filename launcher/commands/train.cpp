@@ -59,13 +59,12 @@ io::Dataset open_data(const RunOptions& options, const ModelSource& source) {
   return dataset;
 }
 
-/// The options with everything decided that a rerun needs to give the same bits.
+/// The options with everything decided that decides bits. Budgets that were left to the machine
+/// stay so: a rerun may find less memory free, and gets the same bits all the same.
 std::string resolved_config(RunOptions options, const Machine& machine, const RunPlans& plans,
                             const Model& model) {
   options.machine.device = std::string(name(machine.kind));
   options.machine.compute = std::string(name(machine.compute));
-  options.machine.device_memory = ByteCount{machine.device_memory};
-  options.machine.threads = machine.threads;
   options.micro_batch = plans.train.choices.micro_batch.batch;
   return format_config(
       train_table(options),

@@ -13,6 +13,13 @@
 
 namespace megatrain::launcher {
 
+namespace {
+
+/// Milliseconds without any output after which a program counts as hanging. It is then killed.
+constexpr int kPatience = 120'000;
+
+}  // namespace
+
 Program::Program(const std::vector<std::string>& arguments, Index file_limit) {
   std::vector<char*> argv{const_cast<char*>(MEGATRAIN_PROGRAM)};
   for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
@@ -53,7 +60,7 @@ Outcome Program::wait() {
   std::array<pollfd, 2> open{{{out_, POLLIN, 0}, {err_, POLLIN, 0}}};
   const std::array<std::string*, 2> texts{&outcome.out, &outcome.err};
   for (int left = 2; left > 0;) {
-    ::poll(open.data(), open.size(), -1);
+    if (::poll(open.data(), open.size(), kPatience) == 0) ::kill(process_, SIGKILL);
     for (std::size_t i = 0; i < open.size(); ++i) {
       if (open[i].fd < 0 || open[i].revents == 0) continue;
       std::array<char, 4096> piece{};
