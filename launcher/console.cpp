@@ -56,12 +56,14 @@ void Console::progress(std::string_view what, double fraction) {
   if (!state_->terminal) return;
   constexpr int kWidth = 32;
   const int filled = static_cast<int>(std::clamp(fraction, 0.0, 1.0) * kWidth);
-  state_->clear_bar();
-  state_->bar =
+  const std::string bar =
       fraction >= 1
           ? std::string()
           : fmt::format("[{}{}] {:3.0f} %  {}", std::string(std::size_t(filled), '#'),
                         std::string(std::size_t(kWidth - filled), '.'), fraction * 100, what);
+  if (bar == state_->bar) return;
+  state_->clear_bar();
+  state_->bar = bar;
   state_->draw_bar();
 }
 
