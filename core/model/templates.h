@@ -7,7 +7,7 @@
 /// learned position table at and beyond the sequence length, is never touched: whoever allocates
 /// an accumulator clears it once, and those elements stay zero.
 ///
-/// Every pointer is 256-byte aligned.
+/// Every pointer is 256-byte aligned. A model outlives its templates.
 
 #include <optional>
 
