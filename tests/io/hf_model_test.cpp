@@ -99,6 +99,14 @@ TEST_F(HfModel, EveryModelTypeRoundTrips) {
     }
 }
 
+TEST_F(HfModel, TensorsOfSeveralPiecesRoundTrip) {
+  ModelConfig config = small_config("qwen2", true);
+  config.vocabulary = 2 * kPieceElements / config.hidden + 11;
+  const fs::path folder = folder_ / "m";
+  const Parameters written = write_model(config, {.folder = folder, .type = DType::f32});
+  EXPECT_TRUE(load(folder) == written);
+}
+
 TEST_F(HfModel, Bf16IsTheNearestAndShardsSayTheSame) {
   const ModelConfig config = small_config("qwen2", true);
   const fs::path one = folder_ / "one", many = folder_ / "many";
