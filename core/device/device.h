@@ -20,7 +20,9 @@ class Device;
 
 enum class DeviceKind : std::uint8_t { cpu, cuda };
 
-constexpr std::string_view name(DeviceKind kind) { return kind == DeviceKind::cpu ? "cpu" : "cuda"; }
+constexpr std::string_view name(DeviceKind kind) {
+  return kind == DeviceKind::cpu ? "cpu" : "cuda";
+}
 
 /// A point in a stream's work. Re-recordable; a wait refers to the latest record made before it.
 class Event {
@@ -100,6 +102,9 @@ class Device {
   /// Registers existing host memory for DMA. A no-op object on the CPU device.
   [[nodiscard]] virtual std::unique_ptr<HostRegistration> register_host(void* data,
                                                                         std::int64_t bytes) = 0;
+  /// Bytes that allocate() could still give this process at this moment, as far as the driver (on
+  /// the CPU device: the kernel) knows. Other processes may take them meanwhile.
+  [[nodiscard]] virtual std::int64_t free_bytes() const = 0;
   /// Bytes of device memory that this process uses outside allocate(): context, modules,
   /// library handles. Measured; 0 on the CPU device.
   [[nodiscard]] virtual std::int64_t reserve_bytes() const = 0;

@@ -265,9 +265,15 @@ void Executor::gather_rows(const InstructionList& list, const Instruction& i,
   const std::byte* weights = parts_.store.weights(0);
   std::byte* target = pointer(list, i, Role::destination);
   const std::byte* table = weights + unit.find(ParamRole::token_table)->offset * element;
-  for (std::size_t r = 0; r < rows.size(); ++r)
-    std::memcpy(target + static_cast<Index>(r) * row_bytes, table + rows[r] * row_bytes,
-                at(row_bytes));
+  constexpr std::size_t kRowsAPiece = 256;
+  const auto pieces = static_cast<Index>((rows.size() + kRowsAPiece - 1) / kRowsAPiece);
+  parts_.update_pool.for_each(pieces, [&](Index piece) {
+    const std::size_t begin = at(piece) * kRowsAPiece;
+    const std::size_t end = std::min(begin + kRowsAPiece, rows.size());
+    for (std::size_t r = begin; r < end; ++r)
+      std::memcpy(target + static_cast<Index>(r) * row_bytes, table + rows[r] * row_bytes,
+                  at(row_bytes));
+  });
   if (const ParamDesc* positions = unit.find(ParamRole::position_table)) {
     const Index bytes = plan_.choices.micro_batch.sequence * row_bytes;
     std::memcpy(target + gathered_row_capacity(plan_.choices, config) * row_bytes,

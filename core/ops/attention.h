@@ -21,6 +21,19 @@ struct AttentionShape {
 /// Which kernels compute attention. `own` is always available: any head size, deterministic.
 enum class AttentionBackend : std::uint8_t { own, cudnn, cudnn_deterministic };
 
+/// "own", "cudnn" or "cudnn-deterministic", as options spell them.
+constexpr std::string_view name(AttentionBackend backend) {
+  switch (backend) {
+    case AttentionBackend::own:
+      return "own";
+    case AttentionBackend::cudnn:
+      return "cudnn";
+    case AttentionBackend::cudnn_deterministic:
+      return "cudnn-deterministic";
+  }
+  return "?";
+}
+
 /// o = softmax(scale * q k^T + mask) v; lse = log of the softmax's denominator (natural).
 /// Every tensor is [batch * sequence] tokens with a stride in elements; heads follow one another.
 struct AttentionForward {

@@ -18,18 +18,6 @@ void at_most(Index value, Index most, std::string_view what) {
     throw UserError(fmt::format("{} is {}, but can be at most {}", what, value, most));
 }
 
-std::string_view backend_name(ops::AttentionBackend backend) {
-  switch (backend) {
-    case ops::AttentionBackend::own:
-      return "own";
-    case ops::AttentionBackend::cudnn:
-      return "cudnn";
-    case ops::AttentionBackend::cudnn_deterministic:
-      return "cudnn-deterministic";
-  }
-  return "?";
-}
-
 }  // namespace
 
 void validate(const Choices& choices, const Model& model) {
@@ -94,7 +82,7 @@ std::string numerics_key(const Choices& choices, const Model& model, std::string
   line("sequence", choices.micro_batch.sequence);
   line("micro-batch", choices.micro_batch.batch);
   line("micro-batches", choices.micro_batches);
-  line("attention", backend_name(choices.compute.attention));
+  line("attention", ops::name(choices.compute.attention));
   line("head-chunk", choices.compute.head_chunk);
   // Where the tables are tied, a wave's head and embedding shares meet before the next wave's.
   if (c.tied_embeddings) line("waves", choices.waves);

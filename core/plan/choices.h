@@ -47,6 +47,10 @@ struct Choices {
   }
   /// Bytes a host gradient element takes: 4 with an fp32 wire or a carry between waves.
   [[nodiscard]] Index gradient_bytes() const { return wire() == DType::f32 || waves > 1 ? 4 : 2; }
+  /// What the host store holds. Evaluation shares the store of a training run.
+  [[nodiscard]] StoreContents store_contents() const {
+    return purpose == Purpose::generate ? StoreContents::weights : StoreContents::training;
+  }
   [[nodiscard]] Index step_sequences() const { return micro_batch.batch * micro_batches; }
   [[nodiscard]] Index step_tokens() const { return micro_batch.tokens() * micro_batches; }
   /// Micro-batches [first, last) of a wave.

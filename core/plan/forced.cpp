@@ -93,11 +93,12 @@ const std::vector<Setter>& setters() {
       {{"attention", "own, cudnn or cudnn-deterministic"},
        [](Choices& c, const Model&, std::string_view n, std::string_view v) {
          using ops::AttentionBackend;
-         c.compute.attention = one_of<AttentionBackend>(
-             n, v,
-             {{"own", AttentionBackend::own},
-              {"cudnn", AttentionBackend::cudnn},
-              {"cudnn-deterministic", AttentionBackend::cudnn_deterministic}});
+         using enum AttentionBackend;
+         c.compute.attention =
+             one_of<AttentionBackend>(n, v,
+                                      {{ops::name(own), own},
+                                       {ops::name(cudnn), cudnn},
+                                       {ops::name(cudnn_deterministic), cudnn_deterministic}});
        }},
       {{"keep", "intermediates kept by every block: boundary, attention or all"},
        [](Choices& c, const Model& model, std::string_view n, std::string_view v) {

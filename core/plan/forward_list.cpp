@@ -14,6 +14,7 @@ void ForwardListWriter::prologue(InstructionList& list) {
 void ForwardListWriter::body(InstructionList& list) {
   writer_.begin(list);
   writer_.stage_and_upload();
+  writer_.gather_rows();
   for (Index w = 0; w < choices_.waves; ++w) wave(w);
   if (choices_.purpose == Purpose::evaluate) {
     writer_.download_losses();

@@ -140,6 +140,7 @@ Layout::Layout(const Model& model, const Choices& choices, PlanBuilder& builder)
     const Index elements = model.unit(u).slab_elements;
     host_weights.push_back(
         builder.store("weights of " + model.unit(u).name(), unit, elements * element));
+    if (!train) continue;
     host_gradient.push_back(builder.store("gradient of " + model.unit(u).name(), unit,
                                           elements * choices.gradient_bytes()));
   }

@@ -94,7 +94,7 @@ struct Layout {
 
   // store
   std::vector<BufferId> host_weights;   ///< per unit
-  std::vector<BufferId> host_gradient;  ///< per unit
+  std::vector<BufferId> host_gradient;  ///< per unit; training
 };
 
 }  // namespace megatrain

@@ -53,14 +53,30 @@ void ListWriter::stage_and_upload() {
        {layout_.batch, Role::destination, Access::write}});
 }
 
+void ListWriter::update(Index unit) {
+  add({.op = OpCode::update,
+       .stream = StreamId::update,
+       .unit = id(unit),
+       .cost = {.host_elements = model_.unit(unit).slab_elements}},
+      {{layout_.host_gradient[Layout::at(unit)], Role::host_gradient, Access::read},
+       {layout_.host_weights[Layout::at(unit)], Role::host_weights, Access::read_write}});
+}
+
 void ListWriter::updates() {
-  for (Index u = 0; u < model_.unit_count(); ++u)
-    add({.op = OpCode::update,
-         .stream = StreamId::update,
-         .unit = id(u),
-         .cost = {.host_elements = model_.unit(u).slab_elements}},
-        {{layout_.host_gradient[Layout::at(u)], Role::host_gradient, Access::read},
-         {layout_.host_weights[Layout::at(u)], Role::host_weights, Access::read_write}});
+  for (Index u = 0; u < model_.unit_count(); ++u) update(u);
+}
+
+void ListWriter::updates_and_gathers() {
+  update(0);
+  gather_rows();
+  for (Index u = 1; u < model_.unit_count(); ++u) update(u);
+}
+
+void ListWriter::gather_rows() {
+  for (Index wave = 0; wave < static_cast<Index>(layout_.host_rows.size()); ++wave)
+    add({.op = OpCode::gather, .stream = StreamId::update, .unit = 0, .wave = id(wave)},
+        {{layout_.host_weights[0], Role::host_weights, Access::read},
+         {layout_.host_rows[Layout::at(wave)], Role::destination, Access::write}});
 }
 
 void ListWriter::fetch_embedding(Index wave) {
@@ -71,9 +87,6 @@ void ListWriter::fetch_embedding(Index wave) {
     const BufferId host_rows = layout_.host_rows[Layout::at(wave)];
     const Index bytes = choices_.micro_batch.tokens() * layout_.wave_micro_batches *
                         model_.config().hidden * element;
-    add({.op = OpCode::gather, .stream = StreamId::update, .unit = 0, .wave = id(wave)},
-        {{layout_.host_weights[0], Role::host_weights, Access::read},
-         {host_rows, Role::destination, Access::write}});
     add({.op = OpCode::fetch,
          .stream = StreamId::fetch,
          .unit = 0,

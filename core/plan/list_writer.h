@@ -20,8 +20,15 @@ class ListWriter {
   void upload_constants();
   void zero(BufferId accumulator, std::int32_t unit);
   void stage_and_upload();
+  /// The pending update of a unit, if there is one.
+  void update(Index unit);
   /// Pending updates of all units, first to last.
   void updates();
+  /// Host work at the start of a training step: the rows that the waves need are gathered as soon
+  /// as the embedding is updated, because nothing computes before them.
+  void updates_and_gathers();
+  /// The embedding rows that each wave needs into pinned memory.
+  void gather_rows();
   /// The embedding of a wave: its table or rows come to the device, tokens become boundaries.
   /// `output` names the buffer of each micro-batch of the wave.
   void fetch_embedding(Index wave);

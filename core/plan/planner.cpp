@@ -155,12 +155,16 @@ class Chooser {
           format_bytes(request_.device_memory),
           format_bytes(bytes.device + request_.device_reserve), format_bytes(bytes.device),
           format_bytes(request_.device_reserve)));
+    const bool train = request_.purpose == Purpose::train;
     throw UserError(fmt::format(
-        "the model needs {} of host memory ({} of weights, gradients and optimizer states, {} of "
-        "staging and spill), but {} are available. Use a machine with more memory, fewer tokens "
-        "a step, or --segment above 1 to spill less",
-        format_bytes(bytes.host()), format_bytes(bytes.store), format_bytes(bytes.pinned),
-        format_bytes(request_.host_memory)));
+        "the model needs {} of host memory ({} of {}, {} of staging and spill), but {} are "
+        "available. {}",
+        format_bytes(bytes.host()), format_bytes(bytes.store),
+        train ? "weights, gradients and optimizer states" : "weights", format_bytes(bytes.pinned),
+        format_bytes(request_.host_memory),
+        train ? "Use a machine with more memory, fewer tokens a step, or --segment above 1 to "
+                "spill less"
+              : "Use a machine with more memory"));
   }
 
   const Model& model_;
@@ -168,6 +172,10 @@ class Chooser {
   Index layers_;
   Index budget_;
 };
+
+StoreBytes planned_store(const Model& model, const Choices& choices) {
+  return store_bytes(model, choices.master, choices.gradient_bytes(), choices.store_contents());
+}
 
 /// "slot 3" -> "slot *": buffers that differ only in their numbers share a row.
 std::string row_name(const std::string& name) {
@@ -193,8 +201,7 @@ PlanBytes plan_bytes(const Model& model, const Choices& choices) {
   Plan plan;
   PlanBuilder builder(plan);
   const Layout layout(model, choices, builder);
-  return {plan.device_bytes, plan.pinned_bytes,
-          store_bytes(model, choices.master, choices.gradient_bytes()).total()};
+  return {plan.device_bytes, plan.pinned_bytes, planned_store(model, choices).total()};
 }
 
 std::vector<MemoryRow> memory_table(const Plan& plan, const Model& model) {
@@ -208,7 +215,7 @@ std::vector<MemoryRow> memory_table(const Plan& plan, const Model& model) {
     ++row->count;
     row->bytes += buffer.bytes;
   }
-  const StoreBytes store = store_bytes(model, plan.choices.master, plan.choices.gradient_bytes());
+  const StoreBytes store = planned_store(model, plan.choices);
   const Index units = model.unit_count();
   const auto slab = [&](std::string name, Index bytes) {
     if (bytes > 0) rows.push_back({MemorySpace::store, std::move(name), units, bytes});

@@ -38,7 +38,7 @@ void TrainListWriter::body(InstructionList& list) {
   for (const BufferId buffer : layout_.wires) free_wires_.add(buffer);
 
   writer_.stage_and_upload();
-  writer_.updates();
+  writer_.updates_and_gathers();
   for (Index wave = 0; wave < choices_.waves; ++wave) {
     forward_wave(wave);
     head_visit(wave);

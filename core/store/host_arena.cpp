@@ -10,7 +10,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "core/store/host_memory.h"
+#include "core/base/host_memory.h"
 
 namespace megatrain {
 

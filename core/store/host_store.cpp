@@ -6,8 +6,8 @@
 #include <cstring>
 #include <vector>
 
+#include "core/base/host_memory.h"
 #include "core/store/host_arena.h"
-#include "core/store/host_memory.h"
 #include "core/store/split_master.h"
 
 namespace megatrain {
@@ -28,12 +28,14 @@ Index weight_bytes(MasterFormat master) { return master == MasterFormat::split ?
 
 }  // namespace
 
-StoreBytes store_bytes(const Model& model, MasterFormat master, Index gradient_bytes) {
+StoreBytes store_bytes(const Model& model, MasterFormat master, Index gradient_bytes,
+                       StoreContents contents) {
   require(gradient_bytes == 2 || gradient_bytes == 4, "a gradient has 2 or 4 bytes an element");
   const Index elements = unit_offsets(model).back();
   (void)checked_mul(elements, 20);  // the most that an element takes: the sums below fit
   StoreBytes bytes;
   bytes.weights = elements * weight_bytes(master);
+  if (contents == StoreContents::weights) return bytes;
   bytes.remainder = master == MasterFormat::split ? elements * Index{sizeof(std::int16_t)} : 0;
   bytes.gradient = elements * gradient_bytes;
   bytes.exp_avg = elements * Index{sizeof(float)};
@@ -44,12 +46,14 @@ StoreBytes store_bytes(const Model& model, MasterFormat master, Index gradient_b
 struct HostStore::State {
   State(const Model& of, const StoreOptions& options)
       : model(of),
+        contents(options.contents),
         master(options.master),
-        gradient_bytes(options.gradient_bytes),
+        gradient_bytes(contents == StoreContents::training ? options.gradient_bytes : 0),
         offsets(unit_offsets(model)),
-        bytes(store_bytes(model, master, gradient_bytes)) {}
+        bytes(store_bytes(model, master, options.gradient_bytes, contents)) {}
 
   Model model;
+  StoreContents contents;
   MasterFormat master;
   Index gradient_bytes;
   std::vector<Index> offsets;
@@ -79,7 +83,8 @@ HostStore::HostStore(const Model& model, const StoreOptions& options, Device& de
     : state_(std::make_unique<State>(model, options)) {
   State& state = *state_;
   const Index total = state.bytes.total();
-  require_host_memory("the training state", total);
+  require_host_memory(
+      state.contents == StoreContents::training ? "the training state" : "the weights", total);
 
   Index touched = 0;
   const auto make = [&](const char* name, Index bytes) {
@@ -105,6 +110,7 @@ HostStore::HostStore(const Model& model, const StoreOptions& options, Device& de
 HostStore::~HostStore() = default;
 
 const Model& HostStore::model() const { return state_->model; }
+StoreContents HostStore::contents() const { return state_->contents; }
 MasterFormat HostStore::master_format() const { return state_->master; }
 StoreBytes HostStore::bytes() const { return state_->bytes; }
 Index HostStore::gradient_bytes() const { return state_->gradient_bytes; }
@@ -135,6 +141,10 @@ void HostStore::read_master(Index unit, const ParamDesc& param, Index first,
     return;
   }
   const auto* high = reinterpret_cast<const bfloat16*>(state_->weights.data()) + begin;
+  if (state_->contents == StoreContents::weights) {
+    for (float& value : values) value = to_float(*high++);
+    return;
+  }
   const auto* remainder = reinterpret_cast<const std::int16_t*>(state_->remainder.data()) + begin;
   for (float& value : values) value = join_master({*high++, *remainder++});
 }
@@ -154,6 +164,10 @@ void HostStore::write_master(Index unit, const ParamDesc& param, Index first,
     return;
   }
   auto* high = reinterpret_cast<bfloat16*>(state_->weights.data()) + begin;
+  if (state_->contents == StoreContents::weights) {
+    for (const float value : values) *high++ = split_master(value).high;
+    return;
+  }
   auto* remainder = reinterpret_cast<std::int16_t*>(state_->remainder.data()) + begin;
   for (const float value : values) {
     const SplitMaster split = split_master(value);

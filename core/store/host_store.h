@@ -22,7 +22,14 @@ enum class MasterFormat : std::uint8_t {
   fp32,  ///< plain fp32; fp32 is what streams (--compute fp32)
 };
 
+/// What is held of a model.
+enum class StoreContents : std::uint8_t {
+  training,  ///< masters, gradients and optimizer states
+  weights,   ///< what streams, and nothing else: enough to run forward
+};
+
 struct StoreOptions {
+  StoreContents contents = StoreContents::training;
   MasterFormat master = MasterFormat::split;
   Index gradient_bytes = 2;  ///< per element: 2 (bf16 wire) or 4 (fp32 wire, or several waves)
   /// Called with bytes touched so far and in all while the arenas are made.
@@ -38,7 +45,8 @@ struct StoreBytes {
   }
 };
 /// @throws UserError when the size overflows 63 bits
-StoreBytes store_bytes(const Model& model, MasterFormat master, Index gradient_bytes);
+StoreBytes store_bytes(const Model& model, MasterFormat master, Index gradient_bytes,
+                       StoreContents contents = StoreContents::training);
 
 class HostStore {
  public:
@@ -51,19 +59,22 @@ class HostStore {
   HostStore& operator=(const HostStore&) = delete;
 
   [[nodiscard]] const Model& model() const;
+  [[nodiscard]] StoreContents contents() const;
   [[nodiscard]] MasterFormat master_format() const;
   [[nodiscard]] StoreBytes bytes() const;
-  [[nodiscard]] Index gradient_bytes() const;  ///< per element
+  [[nodiscard]] Index gradient_bytes() const;  ///< per element; 0 where none are held
 
-  // Slabs of a unit; element offsets are ParamDesc::offset in each of them.
+  // Slabs of a unit; element offsets are ParamDesc::offset in each of them. What is not held is
+  // nullptr.
   [[nodiscard]] std::byte* weights(Index unit) const;       ///< bf16 (split) or fp32
-  [[nodiscard]] std::int16_t* remainder(Index unit) const;  ///< split only, else nullptr
+  [[nodiscard]] std::int16_t* remainder(Index unit) const;  ///< training with split masters
   [[nodiscard]] std::byte* gradient(Index unit) const;      ///< gradient_bytes an element
   [[nodiscard]] float* exp_avg(Index unit) const;
   [[nodiscard]] float* exp_avg_sq(Index unit) const;
 
   /// Reads or writes the fp32 master of elements [first, first + values.size()) of a parameter.
-  /// Threads may work on different elements at once.
+  /// Where only split weights are held, the master is the bf16 that streams, and writing rounds to
+  /// it as split_master does. Threads may work on different elements at once.
   /// @throws UserError naming the first value that is not finite or whose bf16 is not; in both
   ///         formats, and before anything is written
   void read_master(Index unit, const ParamDesc& param, Index first, std::span<float> values) const;

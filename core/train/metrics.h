@@ -20,7 +20,7 @@ struct StepMetrics {
   double tokens_per_second = 0;
   double model_flops_per_second = 0;
   Index host_bytes = 0;    ///< resident memory of the process, measured
-  Index device_bytes = 0;  ///< arena and reserve, measured
+  Index device_bytes = 0;  ///< of the engine's arena; what lies outside it is the program's to add
 };
 
 struct EvaluationMetrics {

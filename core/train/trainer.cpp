@@ -95,9 +95,10 @@ EvaluationMetrics Trainer::evaluate() {
   return metrics;
 }
 
-void Trainer::run(MetricsSink& sink, const std::function<bool()>& stop) {
+void Trainer::run(MetricsSink& sink, const std::function<bool()>& stop,
+                  const std::function<Trace*(Index step)>& trace) {
   while (state_.step < options_.steps && !stop()) {
-    sink.step(step());
+    sink.step(step(trace ? trace(state_.step + 1) : nullptr));
     const bool last = state_.step == options_.steps;
     const bool due = options_.evaluate_every > 0 && state_.step % options_.evaluate_every == 0;
     if (evaluation_ != nullptr && (due || last)) sink.evaluation(evaluate());

@@ -46,7 +46,9 @@ class Trainer {
   EvaluationMetrics evaluate();
   /// Steps until the options' end, or until stop() says so at a step boundary; evaluates when due
   /// and at the end; flushes.
-  void run(MetricsSink& sink, const std::function<bool()>& stop);
+  /// @param trace  where to trace a step (counted from 1), or nullptr; absent: no step is traced
+  void run(MetricsSink& sink, const std::function<bool()>& stop,
+           const std::function<Trace*(Index step)>& trace = {});
   [[nodiscard]] const TrainState& state() const { return state_; }
   [[nodiscard]] const TrainOptions& options() const { return options_; }
 

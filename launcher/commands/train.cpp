@@ -110,23 +110,6 @@ class RunSink final : public MetricsSink {
   std::exception_ptr failure_;
 };
 
-/// Trainer::run, with one step traced.
-void run_traced(Trainer& trainer, Engine& engine, bool evaluates, MetricsSink& sink,
-                const std::function<bool()>& stop, const std::string& file) {
-  const TrainOptions& options = trainer.options();
-  const Index traced = std::min(kTracedStep, options.steps);
-  while (trainer.state().step < options.steps && !stop()) {
-    Trace trace;
-    const bool now = trainer.state().step + 1 == traced;
-    sink.step(trainer.step(now ? &trace : nullptr));
-    if (now) io::write_file(file, trace.to_json());
-    const Index done = trainer.state().step;
-    const bool due = options.evaluate_every > 0 && done % options.evaluate_every == 0;
-    if (evaluates && (due || done == options.steps)) sink.evaluation(trainer.evaluate());
-  }
-  engine.flush();
-}
-
 /// What MFU is measured against, and where that number comes from.
 double find_peak(const RunOptions& options, Machine& machine, const Model& model,
                  std::string& source) {
@@ -189,10 +172,10 @@ void train(const RunOptions& options) {
   StepConsole steps(console, options.steps, peak);
   RunSink sink(steps, file, *machine.device);
   const auto stop = [&] { return signals.stop_requested() || sink.failure() != nullptr; };
-  if (options.trace)
-    run_traced(trainer, engine, evaluates, sink, stop, *options.trace);
-  else
-    trainer.run(sink, stop);
+  Trace trace;
+  const Index traced = options.trace ? std::min(kTracedStep, training.steps) : 0;
+  trainer.run(sink, stop, [&](Index step) { return step == traced ? &trace : nullptr; });
+  if (!trace.spans.empty()) io::write_file(*options.trace, trace.to_json());
 
   io::export_model(store, source.side_files, {.folder = folder.model(), .type = machine.compute},
                    pool, console.bytes_progress("saving the model"));

@@ -4,15 +4,16 @@
 
 #include <algorithm>
 
+#include "core/base/host_memory.h"
 #include "core/base/thread_pool.h"
-#include "core/store/host_memory.h"
 
 namespace megatrain::launcher {
 
 namespace {
 
-/// Left to the driver and to what grows after the start (kernels that load when first used).
-constexpr Index kDeviceMargin = Index{1} << 30;
+/// Of the GPU memory that is free at the start, left to what grows later: kernels that load when
+/// they are first used.
+constexpr Index kDeviceMargin = Index{256} << 20;
 /// What a CUDA context with the libraries takes on a large GPU, for plans made without one.
 constexpr Index kAssumedReserve = Index{1} << 30;
 
@@ -39,9 +40,10 @@ void choose_compute(Machine& machine, const MachineOptions& options) {
 }
 
 /// The CPU device's memory is the host's: the store comes first, then the rest is shared.
-void share_host_memory(Machine& machine, const MachineOptions& options, const Model& model) {
+void share_host_memory(Machine& machine, const MachineOptions& options, const Model& model,
+                       StoreContents contents) {
   const Index gradient_bytes = machine.compute == DType::bf16 ? 2 : 4;
-  const Index store = store_bytes(model, machine.master, gradient_bytes).total();
+  const Index store = store_bytes(model, machine.master, gradient_bytes, contents).total();
   const Index available = machine.host_memory;
   if (options.device_memory) {
     machine.device_memory = options.device_memory->bytes;
@@ -70,7 +72,9 @@ void budget_gpu(Machine& machine, const MachineOptions& options) {
   if (options.device_memory)
     machine.device_memory = options.device_memory->bytes;
   else if (machine.device)
-    machine.device_memory = machine.device->info().total_memory - kDeviceMargin;
+    // What other processes hold is not ours to plan with.
+    machine.device_memory =
+        std::max<Index>(machine.device->free_bytes() + machine.device_reserve - kDeviceMargin, 0);
   else
     throw UserError("a plan for a GPU that is not here needs its memory: give --device-memory");
 }
@@ -99,7 +103,8 @@ ops::AttentionShape attention_shape(const Machine& machine, const ModelConfig& c
 
 }  // namespace
 
-Machine open_machine(const MachineOptions& options, const Model& model, Presence presence) {
+Machine open_machine(const MachineOptions& options, const Model& model, Presence presence,
+                     StoreContents contents) {
   Machine machine;
   machine.kind = options.device.value_or(std::string(default_device())) == "cuda" ? DeviceKind::cuda
                                                                                   : DeviceKind::cpu;
@@ -126,7 +131,7 @@ Machine open_machine(const MachineOptions& options, const Model& model, Presence
     if (machine.compute == DType::bf16) machine.peak_flops = machine.device->info().peak_bf16_flops;
   }
   if (machine.kind == DeviceKind::cpu)
-    share_host_memory(machine, options, model);
+    share_host_memory(machine, options, model, contents);
   else
     budget_gpu(machine, options);
   return machine;
@@ -152,18 +157,6 @@ ops::AttentionBackend choose_attention(const Machine& machine, const Model& mode
     if (!why.empty()) return AttentionBackend::own;
   }
   return fastest;
-}
-
-std::string_view name(ops::AttentionBackend backend) {
-  switch (backend) {
-    case ops::AttentionBackend::own:
-      return "own";
-    case ops::AttentionBackend::cudnn:
-      return "cudnn";
-    case ops::AttentionBackend::cudnn_deterministic:
-      return "cudnn-deterministic";
-  }
-  return "?";
 }
 
 }  // namespace megatrain::launcher

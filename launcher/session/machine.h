@@ -34,14 +34,14 @@ struct Machine {
 /// Whether the device must be there, or a plan for it is enough.
 enum class Presence : std::uint8_t { required, planned };
 
+/// @param contents  what the host store will hold: the CPU device's memory is what that leaves
 /// @throws UserError when the device, its compute type or its memory is not to be had
-Machine open_machine(const MachineOptions& options, const Model& model, Presence presence);
+Machine open_machine(const MachineOptions& options, const Model& model, Presence presence,
+                     StoreContents contents = StoreContents::training);
 
 /// The attention kernels for this model: the fastest that serve it.
 /// @param why  receives the reason when it is not the fastest the device kind knows
 ops::AttentionBackend choose_attention(const Machine& machine, const Model& model, Index sequence,
                                        bool deterministic, std::string& why);
-
-std::string_view name(ops::AttentionBackend backend);
 
 }  // namespace megatrain::launcher

@@ -63,7 +63,7 @@ PlanRequest make_request(const Machine& machine, const Model& model, Index seque
   request.compute.attention = choose_attention(machine, model, sequence, deterministic, why);
   if (!why.empty())
     notes.push_back(
-        fmt::format("attention by '{}' kernels: {}", name(request.compute.attention), why));
+        fmt::format("attention by '{}' kernels: {}", ops::name(request.compute.attention), why));
   request.master = machine.master;
   request.device_memory = machine.device_memory;
   request.device_reserve = machine.device_reserve;
@@ -155,7 +155,7 @@ std::string describe(const Choices& c, const Model& model) {
   if (c.resident > 0) text += fmt::format(", {} resident blocks", c.resident);
   text += fmt::format(", embedding by {}, attention {}, head chunk {}",
                       c.embedding == EmbeddingMode::table ? "table" : "rows",
-                      name(c.compute.attention), c.compute.head_chunk);
+                      ops::name(c.compute.attention), c.compute.head_chunk);
   return text;
 }
 

@@ -11,6 +11,7 @@
 #include <string>
 
 #include "core/base/error.h"
+#include "core/base/host_memory.h"
 #include "core/device/cpu/cpu_stream.h"
 
 namespace megatrain {
@@ -115,17 +116,18 @@ class CpuDevice final : public Device {
   [[nodiscard]] std::unique_ptr<DeviceMemory> allocate(Index bytes) override {
     require(bytes >= 0, "an allocation of a negative size");
     // Linux may promise more than there is and kill the process later.
-    if (bytes > info_.total_memory)
-      throw UserError(fmt::format(
-          "cannot allocate {} of memory for the CPU device: this machine has {}; use a smaller "
-          "--device-memory",
-          format_bytes(bytes), format_bytes(info_.total_memory)));
+    if (const Index free = free_bytes(); bytes > free)
+      throw UserError(
+          fmt::format("cannot allocate {} of memory for the CPU device: {} are free; use a smaller "
+                      "--device-memory",
+                      format_bytes(bytes), format_bytes(free)));
     return std::make_unique<CpuMemory>(bytes);
   }
   [[nodiscard]] std::unique_ptr<HostRegistration> register_host(void* /*data*/,
                                                                 Index /*bytes*/) override {
     return std::make_unique<HostRegistration>();
   }
+  [[nodiscard]] Index free_bytes() const override { return available_host_memory().available; }
   [[nodiscard]] Index reserve_bytes() const override { return 0; }
 
  private:

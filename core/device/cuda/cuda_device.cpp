@@ -129,7 +129,7 @@ class CudaDeviceImpl final : public CudaDevice {
       throw UserError(fmt::format(
           "GPU {} ({}) cannot give {}: {} of {} are free. Lower --device-memory, or end what else "
           "uses this GPU",
-          properties_.ordinal, info_.name, format_bytes(bytes), format_bytes(memory().free),
+          properties_.ordinal, info_.name, format_bytes(bytes), format_bytes(free_bytes()),
           format_bytes(info_.total_memory)));
     }
     check(status, fmt::format("allocating {} of device memory", format_bytes(bytes)));
@@ -155,6 +155,8 @@ class CudaDeviceImpl final : public CudaDevice {
     check(status, fmt::format("registering {} of host memory", format_bytes(bytes)));
     return std::make_unique<CudaHostRegistration>(data);
   }
+
+  std::int64_t free_bytes() const override { return memory().free; }
 
   std::int64_t reserve_bytes() const override {
     std::int64_t used = 0;
