@@ -37,11 +37,11 @@ void generate(const GenerateOptions& options) {
   const Index context = std::min(wanted, source.config.max_positions);
 
   const Model model(source.config);
-  const Machine machine = open_machine(options.machine, model, Presence::required);
+  const Machine machine =
+      open_machine(options.machine, model, Presence::required, StoreContents::weights);
   Plan plan = plan_generation(options.machine, machine, model, context);
   ThreadPool pool(machine.threads);
-  HostStore store(model,
-                  {.master = machine.master, .gradient_bytes = plan.choices.gradient_bytes()},
+  HostStore store(model, {.contents = plan.choices.store_contents(), .master = machine.master},
                   *machine.device, pool);
   fill_store(store, source, options.seed, pool, {});
   Engine engine(*machine.device, *machine.ops, model, store, pool, {.generate = std::move(plan)});

@@ -66,6 +66,8 @@ TEST_F(CpuDeviceTest, SaysWhatItIs) {
   EXPECT_FALSE(info.name.empty());
   EXPECT_GT(info.total_memory, Index{1} << 28);
   EXPECT_NE(info.numerics.find("oneDNN"), std::string::npos) << info.numerics;
+  EXPECT_GT(device().free_bytes(), 0);
+  EXPECT_LT(device().free_bytes(), info.total_memory);
   EXPECT_EQ(device().reserve_bytes(), 0);
   EXPECT_EQ(&stream_->device(), &device());
 }

@@ -166,6 +166,15 @@ TEST_F(CudaDeviceTest, TheReserveDoesNotCountAllocations) {
   EXPECT_GT(before, Index{16} << 20);
 }
 
+TEST_F(CudaDeviceTest, FreeMemoryFallsByWhatIsAllocated) {
+  constexpr Index kBytes = Index{1} << 30;
+  const Index before = device_->free_bytes();
+  EXPECT_LE(before + device_->reserve_bytes(), device_->info().total_memory);
+  const auto memory = device_->allocate(kBytes);
+  // Others may use the GPU too: within an eighth.
+  EXPECT_NEAR(static_cast<double>(before - device_->free_bytes()), kBytes, kBytes / 8.0);
+}
+
 TEST_F(CudaDeviceTest, OtherThreadsUseItToo) {
   HostBytes out(*device_, 64, 0);
   const auto memory = device_->allocate(64);

@@ -49,6 +49,7 @@ class SlowDevice : public Device {
   std::unique_ptr<HostRegistration> register_host(void* data, std::int64_t bytes) override {
     return inner_->register_host(data, bytes);
   }
+  std::int64_t free_bytes() const override { return inner_->free_bytes(); }
   std::int64_t reserve_bytes() const override { return inner_->reserve_bytes(); }
 
  private:

@@ -6,6 +6,7 @@
 #include <map>
 
 #include "core/base/bfloat16.h"
+#include "core/store/split_master.h"
 #include "io/byte_tokenizer.h"
 #include "io/hf_folder.h"
 #include "io/json.h"
@@ -135,6 +136,29 @@ TEST_F(HfModel, Bf16IsTheNearestAndShardsSayTheSame) {
     }
   EXPECT_GT(shards, 5);
   EXPECT_FALSE(fs::exists(one / "model.safetensors.index.json"));
+}
+
+TEST_F(HfModel, WeightsAloneAreLoadedAndExportedAsTheyStream) {
+  const ModelConfig config = small_config("qwen2", true);
+  const fs::path source = folder_ / "source";
+  write_model(config, {.folder = source, .type = DType::f32});
+  const Model model(config);
+  for (const MasterFormat format : {MasterFormat::split, MasterFormat::fp32}) {
+    HostStore store(model, {.contents = StoreContents::weights, .master = format}, *device_, pool_);
+    load_weights(source, store, pool_);
+    const Parameters held = read_all(store);
+    const fs::path copy = folder_ / (format == MasterFormat::split ? "split" : "fp32");
+    export_model(store, preset_side_files(config, true), {.folder = copy, .type = DType::f32},
+                 pool_);
+    EXPECT_EQ(load(copy), held);
+    if (format == MasterFormat::fp32) {
+      EXPECT_EQ(held, load(source));
+    } else {
+      for (const auto& [name, values] : load(source))
+        for (std::size_t i = 0; i < values.size(); ++i)
+          ASSERT_EQ(held.at(name)[i], to_float(split_master(values[i]).high)) << name << " " << i;
+    }
+  }
 }
 
 TEST_F(HfModel, SideFilesPassThroughAndTheTypeIsRewritten) {

@@ -6,7 +6,7 @@
 #include <fstream>
 #include <string>
 
-#include "core/store/host_memory.h"
+#include "core/base/host_memory.h"
 #include "tests/store/memory_map.h"
 
 namespace megatrain {
@@ -43,6 +43,7 @@ class NotingDevice : public Device {
     ranges.push_back({data, bytes});
     return std::make_unique<Registration>(*this, data);
   }
+  std::int64_t free_bytes() const override { return 0; }
   std::int64_t reserve_bytes() const override { return 0; }
 
   std::vector<Range> ranges;

@@ -65,6 +65,65 @@ TEST_P(HostStoreTest, MapsWhatStoreBytesSaysAndNoMore) {
   }
 }
 
+TEST_P(HostStoreTest, WeightsAloneAreAllThatIsMapped) {
+  ModelConfig config = preset("qwen2-tiny");
+  config.vocabulary = 100'003;
+  const Model model(config);
+  const StoreBytes bytes = store_bytes(model, GetParam(), 2, StoreContents::weights);
+  EXPECT_EQ(bytes.total(), bytes.weights);
+  EXPECT_EQ(bytes.weights, store_bytes(model, GetParam(), 2).weights);
+  const Index before = resident_bytes();
+  const HostStore store(model, {.contents = StoreContents::weights, .master = GetParam()}, *device_,
+                        pool_);
+  const auto grown = static_cast<double>(resident_bytes() - before);
+  if (kProcessIsOurs) {
+    EXPECT_NEAR(grown / static_cast<double>(bytes.total()), 1.0, 0.02);
+  }
+  EXPECT_EQ(store.contents(), StoreContents::weights);
+  EXPECT_EQ(store.bytes().total(), bytes.total());
+  EXPECT_EQ(store.gradient_bytes(), 0);
+  for (Index unit = 0; unit < model.unit_count(); ++unit) {
+    EXPECT_NE(store.weights(unit), nullptr);
+    EXPECT_EQ(store.remainder(unit), nullptr);
+    EXPECT_EQ(store.gradient(unit), nullptr);
+    EXPECT_EQ(store.exp_avg(unit), nullptr);
+    EXPECT_EQ(store.exp_avg_sq(unit), nullptr);
+  }
+}
+
+TEST_P(HostStoreTest, WeightsAloneAreThoseThatATrainingStoreStreams) {
+  const Model model(odd_config());
+  HostStore whole = make(odd_config());
+  HostStore alone(model, {.contents = StoreContents::weights, .master = GetParam()}, *device_,
+                  pool_);
+  initialize(whole, 17, pool_);
+  initialize(alone, 17, pool_);
+  // A tie: up, away from zero, where rounding to even would go down.
+  const float tie = std::bit_cast<float>(0x3f808000U);
+  for (HostStore* store : {&whole, &alone})
+    store->write_master(1, model.unit(1).params.front(), 0, std::span(&tie, 1));
+  const Index width = GetParam() == MasterFormat::split ? 2 : 4;
+  for (Index unit = 0; unit < model.unit_count(); ++unit) {
+    const auto bytes = static_cast<std::size_t>(model.unit(unit).slab_elements * width);
+    EXPECT_EQ(std::memcmp(whole.weights(unit), alone.weights(unit), bytes), 0) << unit;
+    for (const ParamDesc& param : model.unit(unit).params) {
+      std::vector<float> read(static_cast<std::size_t>(param.elements()));
+      alone.read_master(unit, param, 0, read);
+      for (std::size_t i = 0; i < read.size(); ++i) {
+        const Index at = param.offset + static_cast<Index>(i);
+        const float streamed =
+            GetParam() == MasterFormat::split
+                ? to_float(reinterpret_cast<const bfloat16*>(alone.weights(unit))[at])
+                : reinterpret_cast<const float*>(alone.weights(unit))[at];
+        ASSERT_EQ(read[i], streamed) << param.name << " " << i;
+      }
+    }
+  }
+  const float bad = std::nanf("");
+  EXPECT_THROW(alone.write_master(1, model.unit(1).params.front(), 0, std::span(&bad, 1)),
+               UserError);
+}
+
 TEST_P(HostStoreTest, SlabsFollowOneAnother) {
   const HostStore store = make(odd_config());
   const Model& model = store.model();

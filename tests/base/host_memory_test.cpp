@@ -1,4 +1,4 @@
-#include "core/store/host_memory.h"
+#include "core/base/host_memory.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
