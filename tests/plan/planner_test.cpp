@@ -131,6 +131,41 @@ TEST(Planner, TooLittleHostMemoryIsRefused) {
   EXPECT_NE(refusal(model, request).find("host memory"), std::string::npos);
 }
 
+TEST(Planner, GenerationHoldsWeightsOnly) {
+  const Model model(preset("qwen2.5-7b"));
+  PlanRequest request = request_for_7b();
+  request.sequences = 1;
+  request.host_memory = 24 * kGiB;
+  EXPECT_NE(refusal(model, request), "") << "no room to train";
+  request.purpose = Purpose::generate;
+  const Choices choices = choose(model, request);
+  const Index weights = store_bytes(model, MasterFormat::split, 2, StoreContents::weights).total();
+  EXPECT_EQ(plan_bytes(model, choices).store, weights);
+  std::vector<std::string> slabs;
+  for (const MemoryRow& row : memory_table(make_plan(model, choices), model))
+    if (row.space == MemorySpace::store) slabs.push_back(row.name);
+  EXPECT_EQ(slabs, std::vector<std::string>{"weights"});
+  request.host_memory = 8 * kGiB;
+  EXPECT_NE(refusal(model, request).find("of weights"), std::string::npos);
+}
+
+// Large models are planned and proved while a person waits.
+TEST(Planner, PlansTheLargestPresets) {
+  for (const auto& [name, gibibytes] :
+       {std::pair("qwen2.5-32b", 40), std::pair("qwen2.5-72b", 24)}) {
+    const Model model(preset(name));
+    PlanRequest request = request_for_7b();
+    for (const Purpose purpose : {Purpose::train, Purpose::evaluate, Purpose::generate}) {
+      request.purpose = purpose;
+      request.sequences = purpose == Purpose::generate ? 1 : 16;
+      request.device_memory = gibibytes * kGiB;
+      const Plan plan = make_plan(model, choose(model, request));
+      EXPECT_LE(plan.device_bytes + request.device_reserve, request.device_memory) << name;
+      EXPECT_EQ(check(plan).text(), "") << name;
+    }
+  }
+}
+
 TEST(Simulator, FindsWhatBounds) {
   const Model model(preset("qwen2.5-0.5b"));
   const Plan plan = make_plan(model, choose(model, request_for_7b()));
