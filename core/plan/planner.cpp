@@ -147,7 +147,9 @@ class Chooser {
     if (!is_forced(request_, "waves")) smallest.waves = smallest.micro_batches;
     validate(smallest, model_);
     const PlanBytes bytes = plan_bytes(model_, smallest);
-    if (bytes.device > budget_)
+    // The CPU device's budget is what the store leaves: where that does not fit, it is the cause.
+    const bool store_fits = request_.host_memory == 0 || bytes.store <= request_.host_memory;
+    if (bytes.device > budget_ && store_fits)
       throw UserError(fmt::format(
           "the device memory budget of {} is too small for this model and sequence length; the "
           "smallest that works is {} ({} for the plan, {} in reserve for the driver and "

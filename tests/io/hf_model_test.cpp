@@ -138,6 +138,34 @@ TEST_F(HfModel, Bf16IsTheNearestAndShardsSayTheSame) {
   EXPECT_FALSE(fs::exists(one / "model.safetensors.index.json"));
 }
 
+/// The most memory that this process had at once, since it was last asked to forget.
+Index peak_bytes(bool forget) {
+  if (forget) std::ofstream("/proc/self/clear_refs") << 5;
+  std::ifstream file("/proc/self/status");
+  for (std::string line; std::getline(file, line);)
+    if (line.starts_with("VmHWM:")) return std::stoll(line.substr(6)) * 1024;
+  return 0;
+}
+
+TEST_F(HfModel, LoadingAndSavingTakePiecesNotCopies) {
+#ifdef __SANITIZE_THREAD__
+  GTEST_SKIP() << "the thread sanitizer's notes are larger than the model";
+#endif
+  ModelConfig config = small_config("llama", false);
+  config.vocabulary = 500'000;  // two tables of 48 MB
+  const Model model(config);
+  const auto store = make_store(model);
+  initialize(*store, 5, pool_);
+  constexpr Index kMost = Index{24} << 20;
+  Index before = peak_bytes(true);
+  export_model(*store, preset_side_files(config, false),
+               {.folder = folder_ / "m", .type = DType::f32}, pool_);
+  EXPECT_LT(peak_bytes(false) - before, kMost);
+  before = peak_bytes(true);
+  load_weights(folder_ / "m", *store, pool_);
+  EXPECT_LT(peak_bytes(false) - before, kMost);
+}
+
 TEST_F(HfModel, WeightsAloneAreLoadedAndExportedAsTheyStream) {
   const ModelConfig config = small_config("qwen2", true);
   const fs::path source = folder_ / "source";

@@ -106,6 +106,10 @@ TEST_F(BadInput, InWhatIsAskedOfThePlan) {
   expect_run_refused({"--force", "attention=cudnn"}, {"cuDNN", "CPU"});
   expect_run_refused({"--device-memory", "1MiB"}, {"1.00 MiB", "smallest that works is"});
   expect_run_refused({"--device-memory", "1000TiB"}, {"1000.00 TiB", "available"});
+  expect_run_refused({"--host-memory", "257MiB"}, {"host memory", "1.00 MiB are available"});
+  expect_refused({"generate", "--model", "llama-tiny", "--device", "cpu", "--prompt", "x",
+                  "--host-memory", "1MiB"},
+                 {"of weights", "1.00 MiB are available"});
   expect_run_refused({"--lr", "-1"}, {"-1"});
   expect_run_refused({"--beta1", "1"}, {"beta1"});
   expect_run_refused({"--rates", path("text.txt")}, {"text.txt", "bench"});

@@ -1,6 +1,7 @@
 #include "core/store/host_arena.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <fstream>
@@ -111,6 +112,29 @@ TEST(HostArena, RefusesBeforeMapping) {
                UserError);
   EXPECT_LE(virtual_bytes(), before + kMiB);
   EXPECT_TRUE(device.ranges.empty());
+}
+
+/// Ends with 2 when the system's own limit makes the arena refuse.
+[[noreturn]] void make_arena_under_a_limit() {
+  const auto most = static_cast<rlim_t>(virtual_bytes() + (Index{64} << 20));
+  const rlimit limit{most, most};
+  setrlimit(RLIMIT_AS, &limit);
+  NotingDevice device;
+  ThreadPool pool(1);
+  try {
+    const HostArena arena("an arena", Index{128} << 20, device, pool);
+  } catch (const UserError& error) {
+    std::fputs(error.what(), stderr);
+    std::_Exit(2);
+  }
+  std::_Exit(0);
+}
+
+TEST(HostArena, TheSystemsLimitIsTheUsersToMend) {
+  // Sanitizers map more than any limit leaves.
+  if (virtual_bytes() > Index{1} << 40) GTEST_SKIP() << "address space is not ours to limit";
+  EXPECT_EXIT(make_arena_under_a_limit(), ::testing::ExitedWithCode(2),
+              "cannot map 128.00 MiB .* for an arena.*ulimit -v");
 }
 
 TEST(HostArena, RegistersAllOfItOnceAndTellsProgress) {

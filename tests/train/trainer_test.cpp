@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <filesystem>
 
 #include "core/plan/writers.h"
 #include "core/train/data_order.h"
@@ -115,15 +116,23 @@ TEST(Trainer, GivesUpWhenNoStepIsFinite) {
   EXPECT_THROW(trainer.step(), Error);
 }
 
-TEST(Trainer, HostMemoryStaysFlat) {
+Index entries_of(const char* folder) {
+  return std::distance(std::filesystem::directory_iterator(folder), {});
+}
+
+TEST(Trainer, MemoryFilesAndThreadsStayFlat) {
   const PlanCase c = plan_grid().front();
   Rig rig(c.config, c.choices);
   const Counting data(50);
   Trainer trainer(*rig.engine, rig.model, data, nullptr, options(400));
   for (int i = 0; i < 30; ++i) trainer.step();
   const Index before = resident_bytes();
+  const Index files = entries_of("/proc/self/fd");
+  const Index threads = entries_of("/proc/self/task");
   for (int i = 0; i < 200; ++i) trainer.step();
   EXPECT_LT(resident_bytes() - before, Index{2} << 20);
+  EXPECT_EQ(entries_of("/proc/self/fd"), files);
+  EXPECT_EQ(entries_of("/proc/self/task"), threads);
 }
 
 }  // namespace
