@@ -90,7 +90,7 @@ TEST_P(GoldenTemplateTest, every_case_matches_transformers) {
     compare(entry.path());
     ++cases;
   }
-  EXPECT_EQ(cases, 20) << "make_goldens.py makes the missing ones";
+  EXPECT_EQ(cases, 27) << "make_goldens.py makes the missing ones";
 }
 
 INSTANTIATE_TEST_SUITE_P(Golden, GoldenTemplateTest, testing::ValuesIn(optest::op_cases()),
