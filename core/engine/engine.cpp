@@ -49,6 +49,8 @@ Engine::Engine(Device& device, const ops::Ops& ops, const Model& model, HostStor
     : plans_(std::move(plans)),
       memory_(present(plans_), device, store, update_pool),
       streams_(device) {
+  require(!plans_.train || store.contents() == StoreContents::training,
+          "a training plan has a store with gradients and moments");
   const EngineParts parts{device, ops, model, store, memory_, streams_, updates_, update_pool};
   for (const Plan* plan : present(plans_)) {
     require_checked(*plan);

@@ -11,6 +11,9 @@ namespace megatrain::launcher {
 
 namespace {
 
+/// Kernels that the driver and the libraries load when they first run, in the first step.
+/// Measured: about 205 MiB on an H200 with cuBLAS 13 and cuDNN 9.14.
+constexpr Index kLoadedAtFirstUse = Index{256} << 20;
 /// Of the GPU memory that is free at the start, left to what grows later: kernels that load when
 /// they are first used.
 constexpr Index kDeviceMargin = Index{256} << 20;
@@ -62,7 +65,7 @@ void share_host_memory(Machine& machine, const MachineOptions& options, const Mo
 
 void budget_gpu(Machine& machine, const MachineOptions& options) {
   if (machine.device) {
-    machine.device_reserve = machine.device->reserve_bytes();
+    machine.device_reserve = machine.device->reserve_bytes() + kLoadedAtFirstUse;
   } else {
     machine.device_reserve = kAssumedReserve;
     machine.notes.push_back(
