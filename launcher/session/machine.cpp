@@ -14,9 +14,6 @@ namespace {
 /// Kernels that the driver and the libraries load when they first run, in the first step.
 /// Measured: about 205 MiB on an H200 with cuBLAS 13 and cuDNN 9.14.
 constexpr Index kLoadedAtFirstUse = Index{256} << 20;
-/// Of the GPU memory that is free at the start, left to what grows later: kernels that load when
-/// they are first used.
-constexpr Index kDeviceMargin = Index{256} << 20;
 /// What a CUDA context with the libraries takes on a large GPU, for plans made without one.
 constexpr Index kAssumedReserve = Index{1} << 30;
 
@@ -76,8 +73,7 @@ void budget_gpu(Machine& machine, const MachineOptions& options) {
     machine.device_memory = options.device_memory->bytes;
   else if (machine.device)
     // What other processes hold is not ours to plan with.
-    machine.device_memory =
-        std::max<Index>(machine.device->free_bytes() + machine.device_reserve - kDeviceMargin, 0);
+    machine.device_memory = machine.device->free_bytes() + machine.device->reserve_bytes();
   else
     throw UserError("a plan for a GPU that is not here needs its memory: give --device-memory");
 }
