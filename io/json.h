@@ -48,8 +48,8 @@ class JsonValue {
   using Variant =
       std::variant<std::nullptr_t, bool, std::int64_t, double, std::string, Array, Object>;
 
-  JsonValue() = default;
-  explicit JsonValue(Variant value) : value_(std::move(value)) {}
+  JsonValue();
+  explicit JsonValue(Variant value);
 
   [[nodiscard]] bool is_null() const { return std::holds_alternative<std::nullptr_t>(value_); }
   /// The value as T, or nullptr when it is something else.
@@ -66,13 +66,17 @@ class JsonValue {
   [[nodiscard]] const Variant& variant() const { return value_; }
 
  private:
-  Variant value_ = nullptr;
+  Variant value_;  // null unless told otherwise
 };
 
 struct JsonMember {
   std::string name;
   JsonValue value;
 };
+
+// Here, where JsonMember is complete: clang needs that, and so does the standard.
+inline JsonValue::JsonValue() = default;
+inline JsonValue::JsonValue(Variant value) : value_(std::move(value)) {}
 
 /// @throws UserError as the other parse_json
 JsonValue parse_json(std::string_view text, std::string_view source);

@@ -13,7 +13,7 @@ namespace megatrain {
 /// the request (exit code 1): an I/O error, a device error, a broken invariant.
 class Error : public std::runtime_error {
  public:
-  explicit Error(std::string message) : std::runtime_error(std::move(message)) {}
+  explicit Error(const std::string& message) : std::runtime_error(message) {}
 
   /// The same error with one more line of context in front ("while reading FILE: ...").
   [[nodiscard]] static std::string with_context(std::string_view context, std::string_view message);

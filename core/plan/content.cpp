@@ -46,6 +46,12 @@ ContentTracker::ContentTracker(const Plan& plan)
       clean_(plan.buffers.size(), false),
       overlaps_(plan.buffers.size()),
       versions_(static_cast<std::size_t>(plan.units), 0) {
+  for (const Instruction& i : plan.body.instructions) {
+    if (i.op == OpCode::upload)
+      batch_begin_ = plan.buffer(plan.body.buffer(i, Role::destination)).offset;
+    if (i.op == OpCode::download)
+      losses_begin_ = plan.buffer(plan.body.buffer(i, Role::source)).offset;
+  }
   // Views overlap their allocation and one another; sorted by offset, overlaps are neighbours.
   std::vector<BufferId> order(plan.buffers.size());
   std::iota(order.begin(), order.end(), 0);
@@ -78,6 +84,20 @@ std::string ContentTracker::expect(BufferId id, const Content& expected, std::st
   if (at(id) == expected) return {};
   return fmt::format("{} '{}' holds {}, expected {}", what, plan_.buffer(id).name, describe(at(id)),
                      describe(expected));
+}
+
+std::string ContentTracker::expect_places(const InstructionList& list, const Instruction& i) const {
+  for (const Operand& operand : list.operands_of(i)) {
+    const Buffer& buffer = plan_.buffer(operand.buffer);
+    if (buffer.space == MemorySpace::store && i.op != OpCode::collect && buffer.unit != i.unit)
+      return fmt::format("'{}' is not of its unit", buffer.name);
+    const bool batch = operand.role == Role::batch;
+    if (!batch && !(operand.role == Role::losses && i.op != OpCode::logits)) continue;
+    const Index begin = batch ? batch_begin_ : losses_begin_;
+    if (buffer.offset != begin + i.micro_batch * buffer.bytes)
+      return fmt::format("'{}' is not of its micro-batch", buffer.name);
+  }
+  return {};
 }
 
 std::string ContentTracker::expect_weights(const InstructionList& list, const Instruction& i) {
@@ -119,6 +139,7 @@ std::string ContentTracker::accumulate(BufferId id, const Instruction& i, std::i
 }
 
 std::string ContentTracker::issue(const InstructionList& list, const Instruction& i) {
+  if (std::string wrong = expect_places(list, i); !wrong.empty()) return wrong;
   switch (i.op) {
     case OpCode::update: {
       Content& gradient = at(list.buffer(i, Role::host_gradient));

@@ -51,11 +51,15 @@ class ContentTracker {
   std::string accumulate(BufferId id, const Instruction& instruction, std::int32_t unit,
                          bool head_share);
   std::string expect(BufferId id, const Content& expected, std::string_view what);
+  /// Slabs are of the instruction's unit; tokens and losses of its micro-batch.
+  std::string expect_places(const InstructionList& list, const Instruction& instruction) const;
   std::string expect_weights(const InstructionList& list, const Instruction& instruction);
   std::string compute(const InstructionList& list, const Instruction& instruction);
   std::string move(const InstructionList& list, const Instruction& instruction);
 
   const Plan& plan_;
+  Index batch_begin_ = 0;   ///< where the step's tokens begin on the device
+  Index losses_begin_ = 0;  ///< and its losses
   std::vector<Content> contents_;
   std::vector<bool> clean_;                      ///< accumulators: padding is zero
   std::vector<std::vector<BufferId>> overlaps_;  ///< other buffers that share bytes

@@ -128,7 +128,6 @@ struct Instruction {
   std::int32_t micro_batch = -1;  ///< of the step, counted over all waves
   std::int32_t wave = -1;
   bool accumulate = false;  ///< adds to an accumulator that holds earlier micro-batches
-  bool output = false;      ///< recompute: also computes the block's output
   Index first = 0;          ///< reduce, offload: first element of the piece
   Index count = 0;          ///< reduce, offload: elements of the piece
   std::uint32_t operands_begin = 0, operands_end = 0;  ///< in InstructionList::operands

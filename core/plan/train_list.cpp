@@ -148,7 +148,6 @@ void TrainListWriter::recompute(Index block, Index wave, Index local, BufferId i
                .unit = id(block + 1),
                .micro_batch = id(choices_.wave_begin(wave) + local),
                .wave = id(wave),
-               .output = output >= 0,
                .cost = {.flops = output >= 0 ? writer_.block(block).forward_flops()
                                              : writer_.block(block).recompute_flops(
                                                    choices_.keep_of(block)),

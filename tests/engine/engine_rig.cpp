@@ -11,33 +11,27 @@ std::unique_ptr<Device> make_rig_device(const RigOptions& options) {
   return make_cpu_device({.threads = options.device_threads});
 }
 
-Rig::Rig(const ModelConfig& config, const Choices& rig_choices, const RigOptions& options)
-    : device(make_rig_device(options)),
-      ops(std::make_unique<ops::Ops>(ops::make_ops(*device, rig_choices.compute.type))),
-      model(config),
-      pool(options.update_threads),
-      choices(rig_choices) {
-  StoreOptions store_options;
-  store_options.master = choices.master;
-  store_options.gradient_bytes = choices.gradient_bytes();
-  store = std::make_unique<HostStore>(model, store_options, *device, pool);
+namespace {
+
+std::unique_ptr<HostStore> make_store(const Model& model, const Choices& choices, Device& device,
+                                      ThreadPool& pool) {
+  StoreOptions options;
+  options.master = choices.master;
+  options.gradient_bytes = choices.gradient_bytes();
+  auto store = std::make_unique<HostStore>(model, options, device, pool);
   initialize(*store, 7, pool);
-  EnginePlans plans;
-  plans.train = make_plan(model, choices);
-  if (options.edit) options.edit(*plans.train);
-  Choices evaluate = choices;
-  evaluate.purpose = Purpose::evaluate;
-  plans.evaluate = make_plan(model, evaluate);
-  engine = std::make_unique<Engine>(*device, *ops, model, *store, pool, std::move(plans));
-  engine->poison_released_slots(options.poison);
+  return store;
+}
+
+UpdateRule rig_rule() {
+  UpdateRule rule;
   rule.adamw.weight_decay = 0.1;
   rule.lr = 1e-2;
   rule.max_norm = 0.5;
+  return rule;
 }
 
-Rig::~Rig() = default;
-
-Batch Rig::batch(Index number) const {
+Batch make_rig_batch(const Choices& choices, const ModelConfig& config, Index number) {
   const Index sample = choices.micro_batch.sequence + 1;
   std::vector<std::int32_t> tokens(static_cast<std::size_t>(choices.step_sequences() * sample));
   std::uint64_t state = 88172645463325252ULL + static_cast<std::uint64_t>(number) * 7919;
@@ -45,14 +39,52 @@ Batch Rig::batch(Index number) const {
     state ^= state << 13;
     state ^= state >> 7;
     state ^= state << 17;
-    token =
-        static_cast<std::int32_t>(state % static_cast<std::uint64_t>(model.config().vocabulary));
+    token = static_cast<std::int32_t>(state % static_cast<std::uint64_t>(config.vocabulary));
   }
   // Some targets that do not count, unevenly spread.
   for (std::size_t i = 5; i < tokens.size(); i += 17 + i % 5)
     if (i % static_cast<std::size_t>(sample) != 0) tokens[i] = -1;
-  return make_batch(choices, model.config(), tokens);
+  return make_batch(choices, config, tokens);
 }
+
+Snapshot take_snapshot(const Model& model, const HostStore& store, DType wire) {
+  Snapshot all;
+  const auto add = [&](const void* data, Index bytes) {
+    const auto* begin = static_cast<const std::byte*>(data);
+    if (begin != nullptr) all.bytes.insert(all.bytes.end(), begin, begin + bytes);
+  };
+  for (Index u = 0; u < model.unit_count(); ++u) {
+    const Index elements = model.unit(u).slab_elements;
+    add(store.weights(u), elements * size_of(wire));
+    add(store.remainder(u), elements * 2);
+    add(store.exp_avg(u), elements * 4);
+    add(store.exp_avg_sq(u), elements * 4);
+  }
+  return all;
+}
+
+}  // namespace
+
+Rig::Rig(const ModelConfig& config, const Choices& rig_choices, const RigOptions& options)
+    : device(make_rig_device(options)),
+      ops(std::make_unique<ops::Ops>(ops::make_ops(*device, rig_choices.compute.type))),
+      model(config),
+      pool(options.update_threads),
+      store(make_store(model, rig_choices, *device, pool)),
+      choices(rig_choices),
+      rule(rig_rule()) {
+  EnginePlans plans;
+  plans.train = make_plan(model, choices);
+  Choices evaluate = choices;
+  evaluate.purpose = Purpose::evaluate;
+  plans.evaluate = make_plan(model, evaluate);
+  engine = std::make_unique<Engine>(*device, *ops, model, *store, pool, std::move(plans));
+  engine->poison_released_slots(options.poison);
+}
+
+Rig::~Rig() = default;
+
+Batch Rig::batch(Index number) const { return make_rig_batch(choices, model.config(), number); }
 
 StepResult Rig::step(Index number, float scale_factor, Trace* trace) {
   Batch made = batch(number);
@@ -75,19 +107,42 @@ Snapshot Rig::run(Index steps) {
   return all;
 }
 
-Snapshot Rig::snapshot() {
-  Snapshot all;
-  const auto add = [&](const void* data, Index bytes) {
-    const auto* begin = static_cast<const std::byte*>(data);
-    if (begin != nullptr) all.bytes.insert(all.bytes.end(), begin, begin + bytes);
-  };
-  for (Index u = 0; u < model.unit_count(); ++u) {
-    const Index elements = model.unit(u).slab_elements;
-    add(store->weights(u), elements * size_of(choices.wire()));
-    add(store->remainder(u), elements * 2);
-    add(store->exp_avg(u), elements * 4);
-    add(store->exp_avg_sq(u), elements * 4);
+Snapshot Rig::snapshot() { return take_snapshot(model, *store, choices.wire()); }
+
+Snapshot run_unchecked(const ModelConfig& config, const Plan& plan, Index steps,
+                       const RigOptions& options) {
+  const auto device = make_rig_device(options);
+  const ops::Ops ops = ops::make_ops(*device, plan.choices.compute.type);
+  const Model model(config);
+  ThreadPool pool(options.update_threads);
+  const auto store = make_store(model, plan.choices, *device, pool);
+  const Plan* plans[] = {&plan};
+  EngineMemory memory(plans, *device, *store, pool);
+  DeviceStreams streams(*device);
+  HostQueue updates;
+  Executor executor(plan, {*device, ops, model, *store, memory, streams, updates, pool});
+  executor.poison_released_slots(options.poison);
+  executor.start();
+  const UpdateRule rule = rig_rule();
+  std::vector<double> losses;
+  std::vector<double> norms;
+  std::optional<PendingUpdate> pending;
+  std::int64_t applied = 0;
+  for (Index n = 0; n < steps; ++n) {
+    const Batch batch = make_rig_batch(plan.choices, config, n);
+    executor.run(batch.inputs, pending);
+    pending.reset();
+    double sum = 0;
+    for (const float loss : executor.losses()) sum += static_cast<double>(loss);
+    losses.push_back(sum);
+    const ClipDecision decision = clip(executor.squared_norms(), rule.max_norm);
+    norms.push_back(decision.norm);
+    if (decision.apply) pending = PendingUpdate{rule.adamw, rule.lr, decision.factor, ++applied};
   }
+  if (pending) executor.flush(*pending);
+  Snapshot all = take_snapshot(model, *store, plan.choices.wire());
+  all.losses = losses;
+  all.norms = norms;
   return all;
 }
 

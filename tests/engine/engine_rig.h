@@ -2,7 +2,6 @@
 /// @file
 /// A small model, its store and its engine, and what a test compares.
 
-#include <functional>
 #include <memory>
 #include <vector>
 
@@ -25,8 +24,6 @@ struct RigOptions {
   bool poison = false;
   /// Every copy of the fetch, offload and spill streams first sleeps this long.
   double slow_copies = 0;
-  /// Changes the training plan before the engine sees it.
-  std::function<void(Plan&)> edit = {};
   DeviceKind device = DeviceKind::cpu;
 };
 
@@ -50,6 +47,11 @@ class Rig {
   Choices choices;
   UpdateRule rule;
 };
+
+/// Steps of a plan that the checker may not have seen, on a model and store like a rig's: what a
+/// broken plan really does.
+Snapshot run_unchecked(const ModelConfig& config, const Plan& plan, Index steps,
+                       const RigOptions& options = {});
 
 /// The device of a rig: slow copies are the CPU device's alone.
 std::unique_ptr<Device> make_rig_device(const RigOptions& options);

@@ -5,7 +5,6 @@
 
 #include <cmath>
 
-#include "core/plan/checker.h"
 #include "tests/engine/engine_rig.h"
 #include "tests/plan/plan_grid.h"
 
@@ -80,24 +79,6 @@ TEST(MicroBatches, AgreeWithinRounding) {
     EXPECT_NEAR(a.losses[s] / b.losses[s], 1, 1e-5);
     EXPECT_NEAR(a.norms[s] / b.norms[s], 1, 1e-4);
   }
-}
-
-/// Deletes the waits of the first instruction with `op` that has one on another stream.
-void forget_waits(Plan& plan, OpCode op, std::size_t skip = 0) {
-  for (Instruction& i : plan.body.instructions)
-    if (i.op == op && i.waits_begin != i.waits_end && skip-- == 0) {
-      i.waits_end = i.waits_begin;
-      return;
-    }
-  FAIL() << "the plan has no such wait";
-}
-
-/// Runs an edited plan without the checker's consent.
-TEST(Faults, TheCheckerStopsAForgottenWait) {
-  const PlanCase c = training_cases().front();
-  RigOptions options;
-  options.edit = [](Plan& plan) { forget_waits(plan, OpCode::forward); };
-  EXPECT_THROW(Rig(c.config, c.choices, options), LogicError);
 }
 
 }  // namespace

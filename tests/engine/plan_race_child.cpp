@@ -7,9 +7,8 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "core/engine/executor.h"
 #include "core/plan/writers.h"
-#include "core/train/batch.h"
+#include "tests/engine/engine_rig.h"
 #include "tests/plan/plan_grid.h"
 
 namespace {
@@ -33,40 +32,6 @@ void forget(Plan& plan, long wait) {
   std::abort();
 }
 
-/// The engine's parts put together without the checker, which would refuse such a plan.
-void run(const testing::PlanCase& c, const Plan& plan) {
-  const auto device = make_cpu_device({.threads = 2});
-  const ops::Ops ops = ops::make_ops(*device, c.choices.compute.type);
-  const Model model(c.config);
-  ThreadPool pool(1);
-  StoreOptions options;
-  options.master = c.choices.master;
-  options.gradient_bytes = c.choices.gradient_bytes();
-  HostStore store(model, options, *device, pool);
-  initialize(store, 1, pool);
-  const Plan* plans[] = {&plan};
-  EngineMemory memory(plans, *device, store, pool);
-  DeviceStreams streams(*device);
-  HostQueue updates;
-  Executor executor(plan, {*device, ops, model, store, memory, streams, updates, pool});
-  executor.poison_released_slots(true);
-  const std::vector<std::int32_t> tokens(
-      static_cast<std::size_t>(c.choices.step_sequences() * (c.choices.micro_batch.sequence + 1)),
-      5);
-  const Batch batch = make_batch(c.choices, c.config, tokens);
-  executor.start();
-  double seen = 0;
-  for (std::int64_t step = 1; step <= 2; ++step) {
-    const auto pending =
-        step == 1 ? std::nullopt : std::optional(PendingUpdate{{}, 1e-3, 1.0, step - 1});
-    executor.run(batch.inputs, pending);
-    for (const float loss : executor.losses()) seen += static_cast<double>(loss);
-    for (const double norm : executor.squared_norms()) seen += norm;
-  }
-  executor.flush({{}, 1e-3, 1.0, 2});
-  std::printf("%g\n", seen);
-}
-
 }  // namespace
 
 int main(int count, char** arguments) {
@@ -78,6 +43,9 @@ int main(int count, char** arguments) {
     return 0;
   }
   if (const long wait = std::strtol(arguments[2], nullptr, 10); wait >= 0) forget(plan, wait);
-  run(c, plan);
+  testing::RigOptions options;
+  options.device_threads = 2;
+  options.poison = true;
+  std::printf("%g\n", testing::run_unchecked(c.config, plan, 2, options).norms.back());
   return 0;
 }

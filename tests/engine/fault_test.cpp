@@ -1,0 +1,162 @@
+/// @file
+/// Each feature of a plan, broken on purpose: the checker refuses it, and when it runs all the
+/// same, the equality tests would see it. equality_test is the other half: unbroken, same bits.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "core/plan/checker.h"
+#include "core/plan/writers.h"
+#include "tests/engine/engine_rig.h"
+#include "tests/plan/plan_grid.h"
+
+namespace megatrain::testing {
+namespace {
+
+constexpr Index kSteps = 2;
+
+/// The nth instruction of the body with this op.
+Instruction& nth(Plan& plan, OpCode op, std::size_t n = 0) {
+  for (Instruction& i : plan.body.instructions)
+    if (i.op == op && n-- == 0) return i;
+  throw LogicError("the plan has no such instruction");
+}
+
+BufferId& operand(Plan& plan, const Instruction& i, Role role) {
+  for (std::uint32_t o = i.operands_begin; o < i.operands_end; ++o)
+    if (plan.body.operands[o].role == role) return plan.body.operands[o].buffer;
+  throw LogicError("the instruction has no such operand");
+}
+
+/// The first takes the second's operand of this role.
+void confuse(Plan& plan, Instruction& first, Instruction& second, Role role) {
+  operand(plan, first, role) = operand(plan, second, role);
+}
+
+struct Fault {
+  const char* name;
+  const char* plan;  ///< of the grid
+  void (*plant)(Plan&);
+  bool slow_copies = false;  ///< without them luck may hide it
+};
+
+const Fault kFaults[] = {
+    {"a_forward_that_does_not_wait_for_its_fetch", "plain",
+     [](Plan& p) {
+       Instruction& i = nth(p, OpCode::forward, 4);
+       i.waits_end = i.waits_begin;
+     },
+     true},
+    {"results_are_collected_without_waiting", "plain",
+     [](Plan& p) {
+       for (Instruction& i : p.body.instructions)
+         if (i.op == OpCode::collect) i.waits_end = i.waits_begin;
+     },
+     true},
+    {"a_micro_batch_is_forgotten", "plain",
+     [](Plan& p) { nth(p, OpCode::backward, 1).accumulate = false; }},
+    {"a_boundary_comes_back_as_another", "spill_all",
+     [](Plan& p) {
+       confuse(p, nth(p, OpCode::unspill, 5), nth(p, OpCode::unspill, 6), Role::source);
+     }},
+    {"a_segment_forgets_its_inner_boundary", "segments",
+     [](Plan& p) {
+       // Without an output operand a recompute skips the block's output.
+       for (std::size_t n = 0;; ++n) {
+         const Instruction& i = nth(p, OpCode::recompute, n);
+         if (p.body.find(i, Role::output) < 0) continue;
+         for (std::uint32_t o = i.operands_begin; o < i.operands_end; ++o)
+           if (p.body.operands[o].role == Role::output) p.body.operands[o].role = Role::temporary;
+         return;
+       }
+     }},
+    {"a_carry_brings_another_unit", "waves",
+     [](Plan& p) {
+       confuse(p, nth(p, OpCode::carry_up, 1), nth(p, OpCode::carry_up, 2), Role::host_gradient);
+     }},
+    {"a_resident_block_holds_another", "resident",
+     [](Plan& p) {
+       confuse(p, nth(p, OpCode::fetch, 1), nth(p, OpCode::fetch, 2), Role::host_weights);
+     }},
+    {"rows_are_gathered_before_the_update", "rows",
+     [](Plan& p) { std::swap(nth(p, OpCode::gather), nth(p, OpCode::update)); }},
+    {"what_was_kept_is_another_micro_batch", "keep",
+     [](Plan& p) {
+       for (std::size_t n = 0;; ++n) {
+         Instruction& i = nth(p, OpCode::recompute, n);
+         if (p.body.find(i, Role::kept) < 0) continue;
+         confuse(p, i, nth(p, OpCode::recompute, n + 1), Role::kept);
+         return;
+       }
+     }},
+    {"the_tied_table_misses_the_tokens_share", "tied",
+     [](Plan& p) {
+       Instruction& i = nth(p, OpCode::embed_backward, 2);
+       confuse(p, i, nth(p, OpCode::embed_backward, 1), Role::batch);
+     }},
+    {"a_unit_is_not_updated", "plain",
+     [](Plan& p) { nth(p, OpCode::update, 2).unit = nth(p, OpCode::update, 3).unit; }},
+    {"a_gradient_piece_goes_astray", "one_staging",
+     [](Plan& p) {
+       confuse(p, nth(p, OpCode::offload, 0), nth(p, OpCode::offload, 8), Role::host_gradient);
+     }},
+    {"two_fetches_meet_in_a_slot", "three_slots",
+     [](Plan& p) {
+       confuse(p, nth(p, OpCode::fetch, 2), nth(p, OpCode::fetch, 1), Role::weights);
+     }},
+};
+
+PlanCase case_named(std::string_view name) {
+  for (PlanCase& c : plan_grid())
+    if (c.name == name) return c;
+  throw LogicError("no such case");
+}
+
+class Faults : public ::testing::TestWithParam<Fault> {};
+
+TEST_P(Faults, TheCheckerRefusesIt) {
+  const PlanCase c = case_named(GetParam().plan);
+  Plan plan = make_plan(Model(c.config), c.choices);
+  ASSERT_TRUE(check(plan).ok());
+  GetParam().plant(plan);
+  EXPECT_FALSE(check(plan).ok());
+}
+
+TEST_P(Faults, TheBitsTell) {
+  const PlanCase c = case_named(GetParam().plan);
+  RigOptions options;
+  options.poison = true;
+  options.slow_copies = GetParam().slow_copies ? 2e-3 : 0;
+  Plan plan = make_plan(Model(c.config), c.choices);
+  const Snapshot expected = run_unchecked(c.config, plan, kSteps, options);
+  GetParam().plant(plan);
+  // Either the slots' owner throws, or the result differs.
+  try {
+    EXPECT_FALSE(run_unchecked(c.config, plan, kSteps, options) == expected);
+  } catch (const LogicError&) {
+    SUCCEED();
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Features, Faults, ::testing::ValuesIn(kFaults),
+                         [](const auto& test) { return std::string(test.param.name); });
+
+TEST(Engine, RefusesAPlanThatIsNotProved) {
+  const PlanCase c = case_named("plain");
+  const Model model(c.config);
+  const auto device = make_rig_device({});
+  const ops::Ops ops = ops::make_ops(*device, c.choices.compute.type);
+  ThreadPool pool(1);
+  StoreOptions options;
+  options.master = c.choices.master;
+  options.gradient_bytes = c.choices.gradient_bytes();
+  HostStore store(model, options, *device, pool);
+  EnginePlans plans;
+  plans.train = make_plan(model, c.choices);
+  nth(*plans.train, OpCode::backward, 1).accumulate = false;
+  EXPECT_THROW(Engine(*device, ops, model, store, pool, std::move(plans)), LogicError);
+}
+
+}  // namespace
+}  // namespace megatrain::testing
