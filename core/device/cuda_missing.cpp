@@ -2,6 +2,7 @@
 
 #include "core/base/error.h"
 #include "core/device/device.h"
+#include "core/device/range.h"
 
 namespace megatrain {
 
@@ -12,5 +13,8 @@ std::unique_ptr<Device> make_cuda_device(const CudaDeviceOptions& /*options*/) {
 }
 
 int cuda_device_count() { return 0; }
+
+DeviceRange::DeviceRange(const char* /*name*/) {}
+DeviceRange::~DeviceRange() = default;
 
 }  // namespace megatrain

@@ -1,5 +1,6 @@
 #include "core/engine/executor.h"
 
+#include "core/device/range.h"
 #include "core/optim/unit_update.h"
 
 #include <algorithm>
@@ -57,6 +58,7 @@ Executor::Executor(const Plan& plan, const EngineParts& parts)
       tickets_(plan.body.instructions.size(), 0) {
   for (Index b = 0; b < parts.model.config().layers; ++b)
     blocks_.emplace_back(parts.model, b + 1, plan.choices.compute, plan.choices.micro_batch);
+  for (const Instruction& i : plan.body.instructions) names_.push_back(describe(i, plan.units));
   for (const Wait& wait : plan.body.waits) {
     const auto i = static_cast<std::size_t>(wait.instruction);
     if (on_device(plan.body.instructions[i].stream) && !events_[i])
@@ -99,7 +101,7 @@ void Executor::run(const StepInputs& inputs, const std::optional<PendingUpdate>&
   parts_.streams.synchronize();
   for (std::size_t i = 0; i < plan_.body.instructions.size(); ++i) {
     const Instruction& instruction = plan_.body.instructions[i];
-    TraceSpan span{describe(instruction, plan_.units), instruction.stream, 0, 0};
+    TraceSpan span{names_[i], instruction.stream, 0, 0};
     if (on_device(instruction.stream)) {
       span.begin = timing->begin[i]->seconds_since(*timing->base);
       span.end = timing->end[i]->seconds_since(*timing->base);
@@ -134,6 +136,7 @@ void Executor::issue(const InstructionList& list, const StepInputs& inputs,
       execute(list, i, inputs);
       if (timing != nullptr) timing->host[n].second = seconds_now();
     } else {
+      const DeviceRange range(body ? names_[n].c_str() : "prologue");
       Stream& stream = parts_.streams.of(i.stream);
       if (timing != nullptr) stream.record(*timing->begin[n]);
       execute(list, i, inputs);

@@ -98,6 +98,7 @@ class Executor {
   Embedding embedding_;
   Head head_;
   SlotRing slots_;
+  std::vector<std::string> names_;              ///< of the body's instructions, for profilers
   std::vector<std::unique_ptr<Event>> events_;  ///< per instruction of the body that is waited for
   std::vector<HostQueue::Ticket> tickets_;      ///< per instruction of the body on `update`
   bool has_previous_body_ = false;

@@ -43,13 +43,4 @@ class CudaDevice : public Device {
 /// @param what  the op, for the message
 void check_launch(std::string_view what);
 
-/// Marks a host range for profilers (NVTX) while it lives. Costs nothing without a profiler.
-class DeviceRange {
- public:
-  explicit DeviceRange(const char* name);
-  ~DeviceRange();
-  DeviceRange(const DeviceRange&) = delete;
-  DeviceRange& operator=(const DeviceRange&) = delete;
-};
-
 }  // namespace megatrain

@@ -1,6 +1,6 @@
-#include <nvtx3/nvToolsExt.h>
+#include "core/device/range.h"
 
-#include "core/device/cuda/cuda_device.h"
+#include <nvtx3/nvToolsExt.h>
 
 namespace megatrain {
 
