@@ -283,6 +283,32 @@ TEST_F(CpuDeviceTest, PoolsOfTwoStreamsWorkAtTheSameTime) {
   EXPECT_NO_THROW(other_->synchronize());
 }
 
+TEST_F(CpuDeviceTest, TinyNumbersAreZeroInAStreamsWorkAlone) {
+  const volatile float tiny = 1e-40F;  // below the smallest normal number
+  const volatile float small = 1e-30F;
+  std::atomic<int> kept{0};
+  const auto compute = [&] {
+    if (tiny * 1e30F != 0) ++kept;    // an operand
+    if (small * 1e-10F != 0) ++kept;  // a result
+  };
+  own(stream_).enqueue([&] {
+    compute();
+    // Each thread of the pool takes one piece: none ends before the other began.
+    std::atomic<int> begun{0};
+    own(stream_).pool().for_each(2, [&](std::int64_t) {
+      ++begun;
+      const auto end = std::chrono::steady_clock::now() + kPatience;
+      while (begun < 2 && std::chrono::steady_clock::now() < end) std::this_thread::yield();
+      compute();
+    });
+    EXPECT_EQ(begun, 2);
+  });
+  stream_->synchronize();
+  EXPECT_EQ(kept, 0) << "computing with such numbers is a hundred times slower";
+  compute();
+  EXPECT_EQ(kept, 2) << "host threads, which run the optimizer, keep every bit";
+}
+
 TEST(CudaDevice, IsRefusedWhereThereIsNone) {
   if (cuda_device_count() > 0) GTEST_SKIP() << "there is a GPU";
   EXPECT_THROW(make_cuda_device(), UserError);

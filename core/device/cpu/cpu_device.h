@@ -3,6 +3,9 @@
 /// The CPU as a compute device. Streams are threads with queues; work of different streams truly
 /// runs at the same time, and only events order it.
 ///
+/// A stream's work and its pool take numbers below the smallest normal one for zero, for speed;
+/// copies keep them.
+///
 /// Under the thread sanitizer the queues themselves create no order between streams: a hand-over
 /// orders the caller before the work and nothing else, so that a schedule's missing wait shows as
 /// the race that it is. Library code is invisible to the sanitizer; op functions announce the
