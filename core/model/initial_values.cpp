@@ -3,6 +3,7 @@
 #include <numbers>
 #include <string_view>
 
+#include "core/base/scatter.h"
 #include "core/model/model.h"
 
 namespace megatrain {
@@ -19,20 +20,12 @@ std::uint64_t hash_name(std::string_view text) {
   return hash;
 }
 
-/// The finalizer of SplitMix64 (Steele, Lea & Flood 2014): a bijection that scatters its input.
-constexpr std::uint64_t scatter(std::uint64_t z) {
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9U;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111ebU;
-  return z ^ (z >> 31);
-}
-
 /// Two independent standard normal values of pair number `pair` of the sequence `key`.
 struct NormalPair {
   float first, second;
 };
 NormalPair normal_pair(std::uint64_t key, std::uint64_t pair) {
-  constexpr std::uint64_t kGolden = 0x9e3779b97f4a7c15U;  // odd: counters stay distinct
-  const std::uint64_t bits = scatter(key + (pair + 1) * kGolden);
+  const std::uint64_t bits = scatter(key + (pair + 1) * kGoldenRatio);
   // (0, 1], so that the logarithm is finite, and [0, 1).
   const float radius_bits = (static_cast<float>(bits >> 40) + 1) * 0x1p-24F;
   const float turn = static_cast<float>(bits & 0xffffffU) * 0x1p-24F;

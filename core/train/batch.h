@@ -30,8 +30,8 @@ struct Batch {
 Batch make_batch(const Choices& choices, const ModelConfig& config,
                  std::span<const std::int32_t> sequences);
 
-/// The batch of step `step` in data order: samples [step * n, (step + 1) * n) of the shuffled
-/// stream, n the sequences of a step.
+/// A step's batch in data order: samples [first_sample, first_sample + n) of the shuffled stream, n
+/// the sequences of a step.
 Batch training_batch(const Choices& choices, const ModelConfig& config, const TokenSource& source,
                      std::uint64_t seed, Index first_sample);
 

@@ -2,17 +2,14 @@
 
 #include <bit>
 
+#include "core/base/scatter.h"
+
 namespace megatrain {
 
 namespace {
 
-/// The finaliser of SplitMix64 (Steele et al. 2014): every input bit moves every output bit.
-constexpr std::uint64_t mix(std::uint64_t x) {
-  x += 0x9e3779b97f4a7c15U;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9U;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebU;
-  return x ^ (x >> 31);
-}
+/// One step of SplitMix64; unlike scatter() alone, it moves 0 too.
+constexpr std::uint64_t mix(std::uint64_t x) { return scatter(x + kGoldenRatio); }
 
 constexpr int kRounds = 6;
 

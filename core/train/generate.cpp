@@ -4,18 +4,16 @@
 #include <cmath>
 #include <numeric>
 
+#include "core/base/scatter.h"
 #include "core/train/batch.h"
 
 namespace megatrain {
 
 namespace {
 
-/// Uniform in [0, 1) from (seed, position): splitmix64's finaliser (Steele et al. 2014).
+/// Uniform in [0, 1) from (seed, position).
 double uniform(std::uint64_t seed, Index position) {
-  std::uint64_t x = seed + 0x9e3779b97f4a7c15ULL * (static_cast<std::uint64_t>(position) + 1);
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ULL;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebULL;
-  x ^= x >> 31;
+  const std::uint64_t x = scatter(seed + kGoldenRatio * (static_cast<std::uint64_t>(position) + 1));
   return static_cast<double>(x >> 11) * 0x1.0p-53;
 }
 

@@ -17,7 +17,7 @@ struct TrainOptions {
   AdamWOptions adamw;
   double max_norm = 1;              ///< clipping; <= 0: none
   std::uint64_t seed = 0;           ///< of the data order
-  Index evaluate_every = 0;         ///< steps; 0: never
+  Index evaluate_every = 0;         ///< steps; 0: at the end only
   Index evaluate_sequences = 0;     ///< at most this many held-out sequences; 0: all
   Index most_skips_in_a_row = 100;  ///< then training stops with an error: it is not recovering
 };
