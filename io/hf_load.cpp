@@ -206,7 +206,7 @@ void load_piece(const Plan& plan, Index first, Index count, HostStore& store) {
   try {
     store.write_master(plan.unit, *plan.param, first, values);
   } catch (const UserError& error) {
-    throw UserError(Error::with_context(where(plan.source), error.what()));
+    throw UserError(Error::with_context(plan.source.file->path().string(), error.what()));
   }
 }
 

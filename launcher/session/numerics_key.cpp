@@ -7,6 +7,7 @@
 
 #include "core/plan/planner.h"
 #include "io/file.h"
+#include "io/text.h"
 
 namespace megatrain::launcher {
 
@@ -26,8 +27,8 @@ Lines parse(std::string_view text, const std::string& source) {
     const auto equals = line.find(" = ");
     if (equals == std::string_view::npos)
       throw UserError(
-          fmt::format("{}: '{}' is not 'name = value'; a key is the numerics.key of a run folder",
-                      source, line));
+          fmt::format("{}: {} is not 'name = value'; a key is the numerics.key of a run folder",
+                      source, io::quote(line)));
     lines.emplace_back(line.substr(0, equals), line.substr(equals + 3));
   }
   return lines;
