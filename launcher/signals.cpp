@@ -9,7 +9,7 @@ namespace megatrain::launcher {
 
 namespace {
 
-constexpr std::array kSignals = {SIGINT, SIGTERM};
+constexpr std::array kStops = {SIGINT, SIGTERM, SIGHUP};
 
 // A handler can reach nothing but a global.
 std::atomic<bool> g_stop_requested = false;
@@ -36,11 +36,16 @@ StopSignals::StopSignals() {
   action.sa_handler = handle;
   action.sa_flags = SA_RESTART;
   sigemptyset(&action.sa_mask);
-  for (std::size_t i = 0; i < kSignals.size(); ++i) sigaction(kSignals[i], &action, &before_[i]);
+  for (std::size_t i = 0; i < kStops.size(); ++i) {
+    sigaction(kStops[i], &action, &before_[i]);
+    // nohup's wish stands.
+    if (kStops[i] == SIGHUP && before_[i].sa_handler == SIG_IGN)
+      sigaction(kStops[i], &before_[i], nullptr);
+  }
 }
 
 StopSignals::~StopSignals() {
-  for (std::size_t i = 0; i < kSignals.size(); ++i) sigaction(kSignals[i], &before_[i], nullptr);
+  for (std::size_t i = 0; i < kStops.size(); ++i) sigaction(kStops[i], &before_[i], nullptr);
 }
 
 bool StopSignals::stop_requested() const { return g_stop_requested; }

@@ -1,7 +1,7 @@
 #pragma once
 /// @file
-/// SIGINT and SIGTERM as a request: the first lets the step in work end and the model be saved, the
-/// second leaves at once.
+/// SIGINT, SIGTERM and SIGHUP (a lost terminal) as a request: the first lets the step in work end
+/// and the model be saved, the second leaves at once.
 
 #include <array>
 #include <csignal>
@@ -19,7 +19,7 @@ class StopSignals {
   [[nodiscard]] bool stop_requested() const;
 
  private:
-  std::array<struct sigaction, 2> before_{};
+  std::array<struct sigaction, 3> before_{};
 };
 
 }  // namespace megatrain::launcher

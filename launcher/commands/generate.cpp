@@ -33,8 +33,9 @@ void generate(const GenerateOptions& options) {
   std::vector<std::int32_t> prompt = io::encode_bytes(options.prompt);
   if (prompt.empty()) prompt.push_back(io::kEndToken);
   // Each token costs a pass over the whole context: no longer than it has to be.
-  const Index wanted = options.context.value_or(static_cast<Index>(prompt.size()) + options.tokens);
-  const Index context = std::min(wanted, source.config.max_positions);
+  const Index reach = source.config.max_positions;
+  const Index text = static_cast<Index>(prompt.size()) + std::min(options.tokens, reach);
+  const Index context = std::min(options.context.value_or(text), reach);
 
   const Model model(source.config);
   const Machine machine =

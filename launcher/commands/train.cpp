@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <csignal>
+#include <filesystem>
 #include <optional>
 
 #include "core/base/thread_pool.h"
@@ -38,11 +40,23 @@ TrainOptions train_options(const RunOptions& o) {
   options.schedule.validate();
   options.adamw = {
       .beta1 = o.beta1, .beta2 = o.beta2, .eps = o.eps, .weight_decay = o.weight_decay};
-  validate(options.adamw);
+  // The highest rate is refused now, not in the step that would reach it.
+  (void)adamw_coefficients(options.adamw, o.lr, /*clip=*/1, /*step=*/1, /*decays=*/true);
   options.max_norm = o.clip;
   options.seed = o.seed;
   options.evaluate_every = o.val_every;
   return options;
+}
+
+/// Refuses what can be known before the run about where its trace shall go.
+void check_trace_file(const std::optional<std::string>& file) {
+  if (!file) return;
+  const std::filesystem::path path = *file;
+  if (std::filesystem::is_directory(path))
+    throw UserError(fmt::format("--trace {} is a folder; name a file", *file));
+  if (path.has_parent_path() && !std::filesystem::is_directory(path.parent_path()))
+    throw UserError(fmt::format("--trace {}: the folder {} does not exist", *file,
+                                path.parent_path().string()));
 }
 
 io::Dataset open_data(const RunOptions& options, const ModelSource& source) {
@@ -128,12 +142,15 @@ double find_peak(const RunOptions& options, Machine& machine, const Model& model
 }  // namespace
 
 void train(const RunOptions& options) {
+  // A reader of the output that goes away, as head does, shall not end the training.
+  std::signal(SIGPIPE, SIG_IGN);
   Console console;
 
   // Everything that can be refused is refused before memory is taken or a file is written.
   const ModelSource source = find_model(options.model);
   const RunFolder folder{options.out};
   check_run_folder(folder, options.overwrite, source.folder.value_or(""));
+  check_trace_file(options.trace);
   const TrainOptions training = train_options(options);
   const io::Dataset data = open_data(options, source);
   const bool evaluates = data.validation != nullptr;
@@ -164,6 +181,8 @@ void train(const RunOptions& options) {
 
   // Until here there is nothing to save, and a signal just ends the program.
   const StopSignals signals;
+  // Loading took its time: another run may have begun here meanwhile.
+  check_run_folder(folder, options.overwrite, source.folder.value_or(""));
   begin_run_folder(folder);
   require_disk_space(folder.path, model.parameter_count() * size_of(machine.compute));
   io::write_file(folder.config(), config);
@@ -175,13 +194,12 @@ void train(const RunOptions& options) {
   Trace trace;
   const Index traced = options.trace ? std::min(kTracedStep, training.steps) : 0;
   trainer.run(sink, stop, [&](Index step) { return step == traced ? &trace : nullptr; });
-  if (!trace.spans.empty()) io::write_file(*options.trace, trace.to_json());
-
   io::export_model(store, source.side_files, {.folder = folder.model(), .type = machine.compute},
                    pool, console.bytes_progress("saving the model"));
   console.line(fmt::format("{} after {} of {} steps; the model is in {}",
                            trainer.state().step < options.steps ? "stopped" : "done",
                            trainer.state().step, options.steps, folder.model().string()));
+  if (!trace.spans.empty()) io::write_file(*options.trace, trace.to_json());
   if (sink.failure()) std::rethrow_exception(sink.failure());
 }
 

@@ -40,9 +40,10 @@ CLI::Option* add_option(CLI::App& app, const Option& option) {
                                             : fmt::format("{}", fmt::join(option.allowed, "|")));
     if (is_list(option))
       added->expected(1, CLI::detail::expected_max_vector_size)
-          ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-    else
-      added->expected(1);
+          ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+          ->allow_extra_args();
+    else  // The last one wins, so that scripts can hand on options that override their own.
+      added->expected(1)->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   }
   added->group(option.group);
   return added;
@@ -61,7 +62,7 @@ void fill(const ParsedCommand& parsed) {
   for (std::size_t i = 0; i < options.size(); ++i) {
     const CLI::Option& given = *parsed.options[i];
     if (given.count() == 0) continue;
-    set(options[i], given.results(), "--" + options[i].name);
+    set(options[i], given.reduced_results(), "--" + options[i].name);
   }
   const auto* config = parsed.command->config;
   if (config != nullptr && *config)
@@ -89,7 +90,8 @@ int run_command_line(const std::vector<Command>& commands, int argc, const char*
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 2;
+    if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
+    throw UserError(fmt::format("{}\nRun with --help for what can be given", error.what()));
   }
   for (const ParsedCommand& one : parsed) {
     if (!one.app->parsed()) continue;

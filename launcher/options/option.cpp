@@ -63,11 +63,13 @@ std::string text_of(const std::string& value) { return value; }
 std::string text_of(ByteCount value) { return std::to_string(value.bytes); }
 
 void check_range(const Option& option, std::string_view where) {
-  if (!option.least) return;
   const auto check = [&](double value) {
-    if (value < *option.least)
+    if (option.least && value < *option.least)
       throw UserError(
           fmt::format("{}: {} is too small; it must be at least {}", where, value, *option.least));
+    if (option.most && value > *option.most)
+      throw UserError(
+          fmt::format("{}: {} is too large; it can be at most {}", where, value, *option.most));
   };
   std::visit(
       [&]<class T>(T* target) {

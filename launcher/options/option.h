@@ -35,6 +35,7 @@ struct Option {
   OptionTarget target;
   std::vector<std::string> allowed = {};       ///< empty: anything
   std::optional<double> least = std::nullopt;  ///< of a number
+  std::optional<double> most = std::nullopt;   ///< of a number
   bool required = false;
   bool in_file = true;  ///< may stand in the TOML file, and does in the resolved configuration
 };

@@ -17,6 +17,9 @@ constexpr const char* kPlan = "Plan";
 constexpr const char* kRun = "Run";
 constexpr const char* kSampling = "Sampling";
 
+/// Of a step. Beyond it lies a typing error, and the lists of the plan would fill the memory.
+constexpr double kMostTokens = Index{1} << 28;
+
 std::string model_help() {
   std::string text = "Hugging Face model folder, or a preset with random weights:";
   for (const std::string& name : preset_names()) text += ' ' + name;
@@ -90,14 +93,15 @@ std::vector<Option> shared_table(RunOptions& o) {
        {},
        0.0},
       {"steps", kBatch, "STEPS", "Optimizer updates", &o.steps, {}, 1.0},
-      {"seq-len", kBatch, "TOKENS", "Tokens a sequence", &o.seq_len, {}, 1.0},
+      {"seq-len", kBatch, "TOKENS", "Tokens a sequence", &o.seq_len, {}, 1.0, kMostTokens},
       {"batch-tokens",
        kBatch,
        "TOKENS",
        "Tokens a step; a multiple of --seq-len",
        &o.batch_tokens,
        {},
-       1.0},
+       1.0,
+       kMostTokens},
       {"micro-batch",
        kBatch,
        "SEQUENCES",
@@ -114,7 +118,13 @@ std::vector<Option> shared_table(RunOptions& o) {
        &o.schedule,
        {"cosine", "linear", "wsd", "constant"}},
       {"warmup", kOptimizer, "STEPS", "Steps of linear warm-up", &o.warmup, {}, 0.0},
-      {"clip", kOptimizer, "NORM", "Largest global norm of the gradient; 0: no clipping", &o.clip},
+      {"clip",
+       kOptimizer,
+       "NORM",
+       "Largest global norm of the gradient; 0: no clipping",
+       &o.clip,
+       {},
+       0.0},
       {"weight-decay", kOptimizer, "RATE", "AdamW's decay, on matrices only", &o.weight_decay},
       {"beta1", kOptimizer, "BETA", "AdamW's decay of the first moment", &o.beta1},
       {"beta2", kOptimizer, "BETA", "AdamW's decay of the second moment", &o.beta2},

@@ -156,6 +156,29 @@ TEST_F(Runs, ContinuesFromAFolderAndReplacesARunOnlyWhenTold) {
             series(path("run/metrics.jsonl"), "loss").front());
 }
 
+TEST_F(Runs, ListsTakeSeveralValuesAndTheLastOfTwoSingleValuesCounts) {
+  fs::copy(path("text.txt"), path("more.txt"));
+  const std::vector<std::string> both = {"--data", path("text.txt"), path("more.txt")};
+  std::vector<std::string> arguments = {"train", "--out", path("run"), "--steps", "7"};
+  append(arguments, both);
+  append(arguments, small({"--steps", "1"}));
+  const Outcome outcome = run_program(arguments);
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_EQ(series(path("run/metrics.jsonl"), "loss").size(), 1u);
+  EXPECT_NE(read_file(path("run/config.toml")).find("text.txt\", \""), std::string::npos);
+}
+
+TEST_F(Runs, GeneratesFromAPromptLongerThanTheModelReachesAndAnyNumberOfTokens) {
+  const Outcome outcome = run_program({"generate", "--model", "llama-tiny", "--device", "cpu",
+                                       "--prompt", std::string(5000, 'x'), "--tokens", "2"});
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  // A budget that is refused shows that the context was computed without starting to write.
+  const Outcome endless = run_program({"generate", "--model", "llama-tiny", "--device", "cpu",
+                                       "--device-memory", "1", "--tokens", "9223372036854775807"});
+  EXPECT_EQ(endless.exit_code, 2);
+  EXPECT_NE(endless.err.find("smallest that works"), std::string::npos) << endless.err;
+}
+
 class Signals : public RunTest {
  protected:
   /// Starts a run that would take hours and waits for its third step.
@@ -170,7 +193,7 @@ class Signals : public RunTest {
 };
 
 TEST_F(Signals, TheFirstEndsAtAStepBoundaryWithTheModelSaved) {
-  for (const int signal : {SIGTERM, SIGINT}) {
+  for (const int signal : {SIGTERM, SIGINT, SIGHUP}) {
     const auto program = start();
     program->signal(signal);
     const Outcome outcome = program->wait();
