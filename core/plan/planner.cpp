@@ -15,6 +15,9 @@ namespace {
 
 /// Tokens of a micro-batch at which matrix products run at their best rate.
 constexpr Index kGoodMicroBatchTokens = 16384;
+/// Every micro-batch of every block is an instruction of its own: more would take longer to plan
+/// than to run.
+constexpr Index kMostSequences = 16384;
 /// Room for the logits of a head chunk.
 constexpr Index kLogitsBytes = Index{256} << 20;
 
@@ -45,6 +48,8 @@ class Chooser {
     for (const Index batch : micro_batch_candidates())
       for (const Index waves : wave_candidates(request_.sequences / batch)) {
         Choices choices = leanest(batch, waves);
+        if (choices.waves > choices.micro_batches) continue;
+        validate(choices, model_);
         if (!fits(choices)) continue;
         if (request_.purpose == Purpose::train) improve(choices);
         validate(choices, model_);
@@ -196,6 +201,12 @@ std::string row_name(const std::string& name) {
 Choices choose(const Model& model, const PlanRequest& request) {
   if (request.sequence < 1) throw UserError("a sequence needs at least 1 token");
   if (request.sequences < 1) throw UserError("a step needs at least 1 sequence");
+  if (request.sequences > kMostSequences)
+    throw UserError(
+        fmt::format("a step of {} sequences is more than a plan lists ({}); take fewer tokens a "
+                    "step, or longer "
+                    "sequences",
+                    request.sequences, kMostSequences));
   return Chooser(model, request).run();
 }
 

@@ -193,14 +193,22 @@ void train(const RunOptions& options) {
   const auto stop = [&] { return signals.stop_requested() || sink.failure() != nullptr; };
   Trace trace;
   const Index traced = options.trace ? std::min(kTracedStep, training.steps) : 0;
-  trainer.run(sink, stop, [&](Index step) { return step == traced ? &trace : nullptr; });
+  std::exception_ptr failure;
+  try {
+    trainer.run(sink, stop, [&](Index step) { return step == traced ? &trace : nullptr; });
+  } catch (const Error&) {
+    // Bad data, or gradients that stay infinite: what was learned before is whole, and is kept.
+    failure = std::current_exception();
+    engine.flush();
+  }
   io::export_model(store, source.side_files, {.folder = folder.model(), .type = machine.compute},
                    pool, console.bytes_progress("saving the model"));
   console.line(fmt::format("{} after {} of {} steps; the model is in {}",
                            trainer.state().step < options.steps ? "stopped" : "done",
                            trainer.state().step, options.steps, folder.model().string()));
   if (!trace.spans.empty()) io::write_file(*options.trace, trace.to_json());
-  if (sink.failure()) std::rethrow_exception(sink.failure());
+  if (sink.failure()) failure = sink.failure();
+  if (failure) std::rethrow_exception(failure);
 }
 
 }  // namespace megatrain::launcher

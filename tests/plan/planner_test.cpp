@@ -120,8 +120,21 @@ TEST(Planner, ForcedChoicesAreMetOrRefused) {
   EXPECT_NE(refusal(model, request).find("it knows micro-batch"), std::string::npos);
   request.forced = {{"segment", "3"}, {"slots", "2"}, {"resident", "0"}};
   EXPECT_NE(refusal(model, request).find("slots"), std::string::npos);
+  request.forced = {{"head-chunk", "0"}};
+  EXPECT_NE(refusal(model, request).find("head-chunk"), std::string::npos);
+  request.forced = {{"slots", "-1"}};
+  EXPECT_NE(refusal(model, request).find("slots"), std::string::npos);
+  request.forced = {{"waves", "99"}};
+  EXPECT_NE(refusal(model, request).find("waves"), std::string::npos);
   request.forced = {{"slots", "many"}};
   EXPECT_NE(refusal(model, request).find("whole number"), std::string::npos);
+}
+
+TEST(Planner, MoreSequencesThanAPlanListsAreRefused) {
+  const Model model(preset("llama-tiny"));
+  PlanRequest request = request_for_7b();
+  request.sequences = Index{1} << 30;
+  EXPECT_NE(refusal(model, request).find("fewer tokens a step"), std::string::npos);
 }
 
 TEST(Planner, TooLittleHostMemoryIsRefused) {
