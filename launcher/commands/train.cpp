@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <csignal>
+#include <exception>
 #include <filesystem>
 #include <optional>
 
