@@ -27,13 +27,6 @@ class CudaEngine : public ::testing::TestWithParam<PlanCase> {
   }
 };
 
-std::vector<PlanCase> training_cases() {
-  std::vector<PlanCase> cases;
-  for (PlanCase& c : plan_grid())
-    if (c.choices.purpose == Purpose::train) cases.push_back(std::move(c));
-  return cases;
-}
-
 TEST_P(CudaEngine, SameKeySameBits) {
   const PlanCase& c = GetParam();
   Choices plain = plan_grid().front().choices;

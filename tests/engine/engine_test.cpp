@@ -11,12 +11,6 @@
 namespace megatrain::testing {
 namespace {
 
-PlanCase case_named(std::string_view name) {
-  for (PlanCase& c : plan_grid())
-    if (c.name == name) return c;
-  throw LogicError("no such case");
-}
-
 TEST(Engine, LossFalls) {
   const PlanCase c = case_named("plain");
   Rig rig(c.config, c.choices);

@@ -13,13 +13,6 @@ namespace {
 
 constexpr Index kSteps = 3;
 
-std::vector<PlanCase> training_cases() {
-  std::vector<PlanCase> cases;
-  for (PlanCase& c : plan_grid())
-    if (c.choices.purpose == Purpose::train) cases.push_back(std::move(c));
-  return cases;
-}
-
 /// The same numerics key with nothing saved: everything on the device, one wave if the key lets it.
 Snapshot reference(const PlanCase& c, const RigOptions& options = {}) {
   Choices plain = plan_grid().front().choices;

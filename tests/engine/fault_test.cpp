@@ -107,12 +107,6 @@ const Fault kFaults[] = {
      }},
 };
 
-PlanCase case_named(std::string_view name) {
-  for (PlanCase& c : plan_grid())
-    if (c.name == name) return c;
-  throw LogicError("no such case");
-}
-
 class Faults : public ::testing::TestWithParam<Fault> {};
 
 TEST_P(Faults, TheCheckerRefusesIt) {

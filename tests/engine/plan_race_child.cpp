@@ -15,12 +15,6 @@ namespace {
 
 using namespace megatrain;
 
-testing::PlanCase case_named(std::string_view name) {
-  for (testing::PlanCase& c : testing::plan_grid())
-    if (c.name == name) return c;
-  std::abort();
-}
-
 void forget(Plan& plan, long wait) {
   for (Instruction& i : plan.body.instructions) {
     if (wait < i.waits_begin || wait >= i.waits_end) continue;
@@ -36,7 +30,7 @@ void forget(Plan& plan, long wait) {
 
 int main(int count, char** arguments) {
   if (count != 3) return 2;
-  const testing::PlanCase c = case_named(arguments[1]);
+  const testing::PlanCase c = testing::case_named(arguments[1]);
   Plan plan = make_plan(Model(c.config), c.choices);
   if (std::string_view(arguments[2]) == "count") {
     std::printf("%zu\n", plan.body.waits.size());

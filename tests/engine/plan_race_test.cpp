@@ -18,9 +18,8 @@ int run(const std::string& plan, long wait) {
 }
 
 std::size_t waits_of(const std::string& name) {
-  for (const PlanCase& c : plan_grid())
-    if (c.name == name) return make_plan(Model(c.config), c.choices).body.waits.size();
-  return 0;
+  const PlanCase c = case_named(name);
+  return make_plan(Model(c.config), c.choices).body.waits.size();
 }
 
 class PlanRace : public ::testing::TestWithParam<const char*> {};

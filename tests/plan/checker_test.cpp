@@ -8,9 +8,8 @@ namespace megatrain::testing {
 namespace {
 
 Plan plan_of(std::string_view name) {
-  for (const PlanCase& c : plan_grid())
-    if (c.name == name) return make_plan(Model(c.config), c.choices);
-  throw LogicError("no such plan");
+  const PlanCase c = case_named(name);
+  return make_plan(Model(c.config), c.choices);
 }
 
 std::size_t find(const Plan& plan, OpCode op, std::size_t nth = 0) {

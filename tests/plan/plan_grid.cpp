@@ -108,4 +108,17 @@ std::vector<PlanCase> plan_grid() {
   return grid;
 }
 
+std::vector<PlanCase> training_cases() {
+  std::vector<PlanCase> cases;
+  for (PlanCase& c : plan_grid())
+    if (c.choices.purpose == Purpose::train) cases.push_back(std::move(c));
+  return cases;
+}
+
+PlanCase case_named(std::string_view name) {
+  for (PlanCase& c : plan_grid())
+    if (c.name == name) return c;
+  throw LogicError("the grid has no such case");
+}
+
 }  // namespace megatrain::testing

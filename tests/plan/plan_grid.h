@@ -3,6 +3,7 @@
 /// Choices that together use every feature of a plan, for tests that must hold for all plans.
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/plan/writers.h"
@@ -19,5 +20,9 @@ struct PlanCase {
 ModelConfig grid_config(bool tied);
 
 std::vector<PlanCase> plan_grid();
+/// Those that train.
+std::vector<PlanCase> training_cases();
+/// @throws LogicError when there is none of this name
+PlanCase case_named(std::string_view name);
 
 }  // namespace megatrain::testing
