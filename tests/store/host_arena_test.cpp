@@ -8,7 +8,7 @@
 #include <string>
 
 #include "core/base/host_memory.h"
-#include "tests/store/memory_map.h"
+#include "tests/memory_map.h"
 
 namespace megatrain {
 namespace {

@@ -8,7 +8,7 @@
 #include <random>
 
 #include "core/store/split_master.h"
-#include "tests/store/memory_map.h"
+#include "tests/memory_map.h"
 
 namespace megatrain {
 namespace {

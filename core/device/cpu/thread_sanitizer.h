@@ -54,10 +54,10 @@ inline void take_order(void* token) { __tsan_acquire(token); }
 
 #else
 
-class UnorderedSection {
+class [[maybe_unused]] UnorderedSection {
  public:
-  UnorderedSection() {}
-  ~UnorderedSection() {}
+  UnorderedSection() = default;
+  ~UnorderedSection() = default;
   UnorderedSection(const UnorderedSection&) = delete;
   UnorderedSection& operator=(const UnorderedSection&) = delete;
 };

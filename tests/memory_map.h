@@ -11,9 +11,9 @@
 
 namespace megatrain {
 
-/// False under the thread sanitizer, which keeps notes about every page that is touched: then the
-/// memory of the whole process says nothing about ours.
-#ifdef __SANITIZE_THREAD__
+/// False under a sanitizer, which keeps notes about every page that is touched and freed blocks for
+/// a while: then the memory of the whole process says nothing about ours.
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 inline constexpr bool kProcessIsOurs = false;
 #else
 inline constexpr bool kProcessIsOurs = true;
