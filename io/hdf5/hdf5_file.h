@@ -1,0 +1,65 @@
+#pragma once
+/// @file
+/// Reads HDF5 files that may be hostile. The library only parses the metadata; values are read from
+/// the file at their offsets, so nothing is converted, filtered or followed to another file.
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "io/file.h"
+#include "io/file_type.h"
+
+namespace megatrain::io {
+
+/// A scalar attribute: text, integer or floating point.
+struct Hdf5Attribute {
+  std::string name;
+  std::variant<std::string, Index, double> value;
+  bool operator==(const Hdf5Attribute&) const = default;
+};
+
+struct Hdf5Dataset {
+  std::string path;  ///< "/params/model.norm.weight"
+  /// Of the values: what the attribute "dtype" says where it fits the stored type (a BF16 may be
+  /// stored as uint16), else the stored type.
+  FileType type = FileType::f32;
+  std::vector<Index> shape;  ///< empty: a scalar
+  Index offset = 0;          ///< of the first byte in the file; contiguous layout only
+  Index bytes = 0;           ///< of the values
+  /// Why the values cannot be read ("chunked layout", "big-endian", ...); empty: they can.
+  std::string refusal = {};
+  std::vector<std::byte> compact = {};  ///< the values, when they lie in the object's header
+  std::vector<Hdf5Attribute> attributes = {};
+};
+
+/// The datasets of a file, found through hard links only, depth and number limited. Every readable
+/// one lies inside the file: shapes are checked against its size before anything is allocated.
+class Hdf5File {
+ public:
+  /// @throws UserError naming the file, and the object where one is at fault: no HDF5, truncated,
+  ///         cyclic or too deep groups, too many objects, soft or external or user-defined links
+  explicit Hdf5File(const std::filesystem::path& path);
+
+  [[nodiscard]] const std::filesystem::path& path() const { return file_.path(); }
+  [[nodiscard]] Index bytes() const { return file_.bytes(); }
+  /// Sorted by path.
+  [[nodiscard]] const std::vector<Hdf5Dataset>& datasets() const { return datasets_; }
+  /// nullptr when there is none.
+  [[nodiscard]] const Hdf5Dataset* find(std::string_view path) const;
+  /// Of the root group.
+  [[nodiscard]] const std::vector<Hdf5Attribute>& attributes() const { return attributes_; }
+  /// Bytes [first, first + out.size()) of a dataset's values. Threads may read at the same time.
+  /// @throws UserError with the dataset's refusal
+  void read(const Hdf5Dataset& dataset, Index first, std::span<std::byte> out) const;
+
+ private:
+  InputFile file_;
+  std::vector<Hdf5Dataset> datasets_;
+  std::vector<Hdf5Attribute> attributes_;
+};
+
+}  // namespace megatrain::io
