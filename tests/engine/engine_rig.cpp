@@ -120,7 +120,8 @@ Snapshot run_unchecked(const ModelConfig& config, const Plan& plan, Index steps,
   EngineMemory memory(plans, *device, *store, pool);
   DeviceStreams streams(*device);
   HostQueue updates;
-  Executor executor(plan, {*device, ops, model, *store, memory, streams, updates, pool});
+  HostQueue snapshots;
+  Executor executor(plan, {*device, ops, model, *store, memory, streams, updates, snapshots, pool});
   executor.poison_released_slots(options.poison);
   executor.start();
   const UpdateRule rule = rig_rule();

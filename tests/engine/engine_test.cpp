@@ -100,7 +100,10 @@ TEST(Trace, NamesEveryInstructionAndShowsOverlap) {
   rig.step(1, 1, &trace);
   const Plan& plan = rig.engine->plan(Purpose::train);
   EXPECT_EQ(trace.spans.size(), plan.body.instructions.size());
-  for (const TraceSpan& span : trace.spans) EXPECT_GE(span.end, span.begin) << span.name;
+  for (const TraceSpan& span : trace.spans) {
+    EXPECT_GT(span.begin, -1) << span.name;  // counted from the beginning of the body
+    EXPECT_GE(span.end, span.begin) << span.name;
+  }
   EXPECT_GT(trace.busy(StreamId::compute), 0);
   EXPECT_GT(trace.overlap(StreamId::compute, StreamId::fetch), 0);
   EXPECT_NE(trace.to_json().find("\"forward block 3 micro-batch 1\""), std::string::npos);

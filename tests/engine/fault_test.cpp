@@ -34,6 +34,15 @@ void confuse(Plan& plan, Instruction& first, Instruction& second, Role role) {
   operand(plan, first, role) = operand(plan, second, role);
 }
 
+/// Two instructions change places; the epilogue keeps its own.
+void exchange(Plan& plan, Instruction& a, Instruction& b) {
+  std::swap(a, b);
+  const auto* list = plan.body.instructions.data();
+  const auto first = static_cast<std::int32_t>(&a - list);
+  const auto second = static_cast<std::int32_t>(&b - list);
+  for (std::int32_t& n : plan.epilogue) n = n == first ? second : n == second ? first : n;
+}
+
 struct Fault {
   const char* name;
   const char* plan;  ///< of the grid
@@ -80,7 +89,7 @@ const Fault kFaults[] = {
        confuse(p, nth(p, OpCode::fetch, 1), nth(p, OpCode::fetch, 2), Role::host_weights);
      }},
     {"rows_are_gathered_before_the_update", "rows",
-     [](Plan& p) { std::swap(nth(p, OpCode::gather), nth(p, OpCode::update)); }},
+     [](Plan& p) { exchange(p, nth(p, OpCode::gather), nth(p, OpCode::update)); }},
     {"what_was_kept_is_another_micro_batch", "keep",
      [](Plan& p) {
        for (std::size_t n = 0;; ++n) {
