@@ -47,7 +47,8 @@ BackgroundSave::BackgroundSave(const HostStore& store, SaveOptions options, Bloc
     blocks_of_unit_[static_cast<std::size_t>(tensor.unit)].push_back(id);
     report_.bytes += shards_.block_bytes(id);
   }
-  blocks_to_copy_ = blocks_to_write_ = std::ssize(shards_.blocks());
+  blocks_to_write_ = std::ssize(shards_.blocks());
+  units_to_come_ = store.model().unit_count();
   for (int i = 0; i < kWriters; ++i) writers_.emplace_back([this] { write_blocks(); });
   finisher_ = std::thread([this] { finish(); });
 }
@@ -68,6 +69,7 @@ BackgroundSave::~BackgroundSave() {
 }
 
 void BackgroundSave::unit(Index unit) noexcept {
+  const Clock::time_point begin = Clock::now();
   try {
     const auto& blocks = blocks_of_unit_[static_cast<std::size_t>(unit)];
     copiers_.for_each(std::ssize(blocks),
@@ -75,6 +77,11 @@ void BackgroundSave::unit(Index unit) noexcept {
   } catch (...) {
     fail(std::current_exception());
   }
+  const std::lock_guard lock(mutex_);
+  report_.held += std::chrono::duration<double>(Clock::now() - begin).count();
+  --units_to_come_;
+  // Under the lock: whoever waits for the last unit may end this object's life.
+  changed_.notify_all();
 }
 
 void BackgroundSave::copy_out(const BlockId& id) {
@@ -91,7 +98,6 @@ void BackgroundSave::copy_out(const BlockId& id) {
   {
     const std::lock_guard lock(mutex_);
     queue_.push_back(std::move(filled));
-    --blocks_to_copy_;
   }
   changed_.notify_all();
 }
@@ -144,7 +150,7 @@ void BackgroundSave::fail(std::exception_ptr failure) {
 
 void BackgroundSave::finish() {
   std::unique_lock lock(mutex_);
-  const auto given_up = [&] { return given_up_ && blocks_to_copy_ > 0; };
+  const auto given_up = [&] { return given_up_ && units_to_come_ > 0; };
   changed_.wait(lock, [&] { return failure_ || blocks_to_write_ == 0 || given_up(); });
   if (given_up() && !failure_)
     failure_ = std::make_exception_ptr(
@@ -161,7 +167,7 @@ void BackgroundSave::finish() {
     failure_ = failure;
   }
   report_.seconds = std::chrono::duration<double>(Clock::now() - begin_).count();
-  done_ = true;
+  finished_ = true;
   lock.unlock();
   changed_.notify_all();
 }
@@ -177,16 +183,17 @@ void BackgroundSave::publish() {
   write_checkpoint_files(folder_.path(), options_.files, manifest);
   if (options_.read_back) verify_values(Checkpoint(folder_.path()), pool_);
   folder_.commit();
+  if (options_.published) options_.published();
 }
 
 bool BackgroundSave::done() const {
   const std::lock_guard lock(mutex_);
-  return done_;
+  return finished_ && units_to_come_ == 0;
 }
 
 SaveReport BackgroundSave::wait() {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return done_; });
+  changed_.wait(lock, [&] { return finished_ && units_to_come_ == 0; });
   if (failure_) std::rethrow_exception(failure_);
   return report_;
 }

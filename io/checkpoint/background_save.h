@@ -7,6 +7,7 @@
 #include <deque>
 #include <exception>
 #include <filesystem>
+#include <functional>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -23,16 +24,18 @@ namespace megatrain::io {
 struct SaveOptions {
   std::filesystem::path folder;  ///< appears whole or not at all; an existing one gives way
   Index step = 0;
-  std::vector<SideFile> files = {};     ///< stored beside the shards
-  Index shard_bytes = Index{16} << 30;  ///< a shard ends before the unit that would pass it
-  Index bytes_per_second = 0;           ///< write no faster; 0: as fast as the disk goes
-  bool read_back = false;               ///< read everything again before it is published
+  std::vector<SideFile> files = {};      ///< stored beside the shards
+  Index shard_bytes = Index{16} << 30;   ///< a shard ends before the unit that would pass it
+  Index bytes_per_second = 0;            ///< write no faster; 0: as fast as the disk goes
+  bool read_back = false;                ///< read everything again before it is published
+  std::function<void()> published = {};  ///< called once it is, by a thread of the save
 };
 
 /// What a finished save did.
 struct SaveReport {
   Index bytes = 0;     ///< of all shards
   double seconds = 0;  ///< from the beginning until it was published
+  double held = 0;     ///< seconds that units were held for their copies, in sum
 };
 
 /// One save. Units are handed over as they become final (StateReader); their bytes are copied into
@@ -52,9 +55,9 @@ class BackgroundSave final : public StateReader {
 
   void unit(Index unit) noexcept override;
 
-  /// Published, or failed.
+  /// Every unit was handed over, and the checkpoint is published or has failed.
   [[nodiscard]] bool done() const;
-  /// Waits until done. Every unit must have been handed over. @throws what went wrong
+  /// Waits until done. @throws what went wrong
   SaveReport wait();
   [[nodiscard]] const SaveOptions& options() const { return options_; }
 
@@ -84,10 +87,10 @@ class BackgroundSave final : public StateReader {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<Filled> queue_;
-  Index blocks_to_copy_ = 0, blocks_to_write_ = 0;
+  Index units_to_come_ = 0, blocks_to_write_ = 0;
   bool given_up_ = false;
   bool stopping_ = false;
-  bool done_ = false;
+  bool finished_ = false;
   std::exception_ptr failure_;
   SaveReport report_;
   std::chrono::steady_clock::time_point next_write_;  ///< of the pace

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/train/trainer.h"
+#include "core/train/train_state.h"
 
 namespace megatrain::io {
 

@@ -30,7 +30,7 @@ void CheckpointRig::fill(HostStore& store, std::uint32_t seed) {
   // Any finite value whose bf16 is finite: exponents up to 2^120, denormals and zeros of both
   // signs.
   const auto value = [&random] {
-    const std::uint32_t bits = random();
+    const auto bits = static_cast<std::uint32_t>(random());
     const std::uint32_t exponent = (bits >> 23 & 0xFF) % 247;
     return std::bit_cast<float>((bits & 0x807FFFFF) | exponent << 23);
   };
