@@ -92,6 +92,11 @@ bool file_exists(const std::filesystem::path& path) {
   return found;
 }
 
+bool is_plain_name(std::string_view name) {
+  return !name.empty() && name != "." && name != ".." &&
+         name.find_first_of(std::string_view("/\\\0", 3)) == std::string_view::npos;
+}
+
 std::string read_whole_file(const std::filesystem::path& path, Index limit) {
   const InputFile file(path);
   if (file.bytes() > limit)

@@ -75,9 +75,7 @@ class WeightFiles {
       if (name == nullptr)
         throw UserError(
             fmt::format("{}: the file of tensor {} must be a string", source, quote(entry.name)));
-      // Only plain names: an index must not lead out of its folder.
-      if (name->empty() || *name == "." || *name == ".." ||
-          name->find_first_of(std::string("/\\\0", 3)) != std::string::npos)
+      if (!is_plain_name(*name))
         throw UserError(
             fmt::format("{}: tensor {} is said to be in {}, which is no plain file "
                         "name",

@@ -3,6 +3,7 @@
 #include <csignal>
 #include <cstdio>
 #include <exception>
+#include <functional>
 
 #include "core/base/error.h"
 #include "launcher/commands/bench.h"
@@ -13,6 +14,7 @@
 
 namespace {
 
+constexpr int kDone = 0;
 constexpr int kFailed = 1;  ///< nothing that the user can mend
 constexpr int kUserError = 2;
 
@@ -20,6 +22,15 @@ int report(const std::exception& error, int code) {
   std::fflush(stdout);
   std::fprintf(stderr, "megatrain: %s\n", error.what());
   return code;
+}
+
+/// A command that has no exit code of its own.
+template <class Act>
+std::function<int()> done(Act act) {
+  return [act] {
+    act();
+    return kDone;
+  };
 }
 
 int run(int argc, const char* const* argv) {
@@ -30,13 +41,13 @@ int run(int argc, const char* const* argv) {
   BenchOptions bench_options;
   const std::vector<Command> commands = {
       {"train", "Train a model and write a Hugging Face folder", train_table(train_options),
-       &train_options.config, [&] { train(train_options); }},
+       &train_options.config, [&] { return train(train_options); }},
       {"plan", "Show what train would allocate and take, with the same options",
-       plan_table(plan_options), &plan_options.config, [&] { plan(plan_options); }},
+       plan_table(plan_options), &plan_options.config, done([&] { plan(plan_options); })},
       {"generate", "Sample text from a model", generate_table(generate_options), nullptr,
-       [&] { generate(generate_options); }},
+       done([&] { generate(generate_options); })},
       {"bench", "Measure this machine's rates for predictions", bench_table(bench_options), nullptr,
-       [&] { bench(bench_options); }},
+       done([&] { bench(bench_options); })},
   };
   return run_command_line(commands, argc, argv);
 }

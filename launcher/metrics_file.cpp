@@ -4,16 +4,36 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <charconv>
+#include <fstream>
 #include <string>
 
 #include "io/json_writer.h"
 
 namespace megatrain::launcher {
 
-MetricsFile::MetricsFile(std::filesystem::path path) : path_(std::move(path)) {
+MetricsFile::MetricsFile(std::filesystem::path path, Index keep) : path_(std::move(path)) {
+  const int truncate = keep > 0 ? 0 : O_TRUNC;
   descriptor_ =
-      io::FileDescriptor(::open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+      io::FileDescriptor(::open(path_.c_str(), O_RDWR | O_CREAT | truncate | O_CLOEXEC, 0666));
   if (descriptor_.get() < 0) io::throw_system_error("create", path_, errno);
+  if (keep > 0) keep_until(keep);
+}
+
+void MetricsFile::keep_until(Index step) {
+  // Steps only grow from line to line, so the kept ones are the file's beginning. A line that was
+  // cut by a crash, or is none of ours, ends it too.
+  std::ifstream file(path_);
+  for (std::string line; std::getline(file, line) && !file.eof();) {
+    constexpr std::string_view kBegin = "{\"step\":";
+    Index at = 0;
+    const char* end = line.data() + line.size();
+    if (!line.starts_with(kBegin) ||
+        std::from_chars(line.data() + kBegin.size(), end, at).ec != std::errc{} || at > step)
+      break;
+    end_ += std::ssize(line) + 1;
+  }
+  if (::ftruncate(descriptor_.get(), end_) != 0) io::throw_system_error("cut", path_, errno);
 }
 
 void MetricsFile::step(const StepMetrics& metrics) {

@@ -14,8 +14,9 @@ namespace megatrain::launcher {
 /// does a full disk leave one.
 class MetricsFile final : public MetricsSink {
  public:
+  /// @param keep  an earlier run's lines up to this step stay, those after it go; 0: none stays
   /// @throws UserError when it cannot be created
-  explicit MetricsFile(std::filesystem::path path);
+  explicit MetricsFile(std::filesystem::path path, Index keep = 0);
 
   /// {"step", "tokens", "loss", "grad_norm", "lr", "tokens_per_s", "host_bytes", "device_bytes"},
   /// and "skipped": true where the gradient was not finite. Values that are not finite are null.
@@ -24,6 +25,7 @@ class MetricsFile final : public MetricsSink {
   void evaluation(const EvaluationMetrics& metrics) override;
 
  private:
+  void keep_until(Index step);
   void append(std::string_view line);
 
   std::filesystem::path path_;

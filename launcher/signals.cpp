@@ -9,11 +9,11 @@ namespace megatrain::launcher {
 
 namespace {
 
-constexpr std::array kStops = {SIGINT, SIGTERM, SIGHUP};
+constexpr std::array kStops = {SIGINT, SIGTERM, SIGUSR1, SIGHUP};
 
-// A handler can reach nothing but a global.
-std::atomic<bool> g_stop_requested = false;
-static_assert(std::atomic<bool>::is_always_lock_free);
+// A handler can reach nothing but a global: the first signal that came, or 0.
+std::atomic<int> g_signal = 0;
+static_assert(std::atomic<int>::is_always_lock_free);
 
 void say(std::string_view text) {
   // Only calls that are safe in a handler; if nobody hears it, nothing is lost.
@@ -21,17 +21,18 @@ void say(std::string_view text) {
 }
 
 void handle(int signal) {
-  if (g_stop_requested.exchange(true)) {
-    say("\nmegatrain: stopped at once; the model is not saved\n");
+  int none = 0;
+  if (!g_signal.compare_exchange_strong(none, signal)) {
+    say("\nmegatrain: stopped at once; what was not saved is lost\n");
     ::_exit(128 + signal);
   }
-  say("\nmegatrain: stopping after this step and saving the model; once more to leave at once\n");
+  say("\nmegatrain: stopping after this step, then saving; once more to leave at once\n");
 }
 
 }  // namespace
 
 StopSignals::StopSignals() {
-  g_stop_requested = false;
+  g_signal = 0;
   struct sigaction action{};
   action.sa_handler = handle;
   action.sa_flags = SA_RESTART;
@@ -48,6 +49,11 @@ StopSignals::~StopSignals() {
   for (std::size_t i = 0; i < kStops.size(); ++i) sigaction(kStops[i], &before_[i], nullptr);
 }
 
-bool StopSignals::stop_requested() const { return g_stop_requested; }
+bool StopSignals::stop_requested() const { return g_signal != 0; }
+
+bool StopSignals::requeue_requested() const {
+  const int signal = g_signal;
+  return signal == SIGTERM || signal == SIGUSR1;
+}
 
 }  // namespace megatrain::launcher

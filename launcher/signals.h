@@ -1,14 +1,14 @@
 #pragma once
 /// @file
-/// SIGINT, SIGTERM and SIGHUP (a lost terminal) as a request: the first lets the step in work end
-/// and the model be saved, the second leaves at once.
+/// Signals as a request to stop: the first lets the step in work end and the state be saved, the
+/// second leaves at once.
 
 #include <array>
 #include <csignal>
 
 namespace megatrain::launcher {
 
-/// Takes the signals while it lives; one at a time.
+/// Takes SIGINT, SIGTERM, SIGUSR1 and SIGHUP (a lost terminal) while it lives; one at a time.
 class StopSignals {
  public:
   StopSignals();
@@ -17,9 +17,12 @@ class StopSignals {
   StopSignals& operator=(const StopSignals&) = delete;
 
   [[nodiscard]] bool stop_requested() const;
+  /// Asked by SIGTERM or SIGUSR1, as schedulers do before they take a machine away: the run shall be
+  /// saved so that it can go on elsewhere.
+  [[nodiscard]] bool requeue_requested() const;
 
  private:
-  std::array<struct sigaction, 3> before_{};
+  std::array<struct sigaction, 4> before_{};
 };
 
 }  // namespace megatrain::launcher

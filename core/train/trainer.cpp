@@ -53,6 +53,12 @@ StepMetrics Trainer::step(Trace* trace) {
   const bool skipped = !result.decision.apply;
   state_.skipped += skipped ? 1 : 0;
   state_.skipped_in_a_row = skipped ? state_.skipped_in_a_row + 1 : 0;
+  const double loss =
+      batch.valid_tokens > 0 ? result.loss_sum / static_cast<double>(batch.valid_tokens) : 0;
+  if (!skipped) {
+    state_.last_loss = loss;
+    state_.last_norm = result.decision.norm;
+  }
   if (options_.most_skips_in_a_row > 0 && state_.skipped_in_a_row >= options_.most_skips_in_a_row)
     throw Error(
         fmt::format("the gradient was not finite in {} steps in a row; no state was "
@@ -62,8 +68,7 @@ StepMetrics Trainer::step(Trace* trace) {
   StepMetrics metrics;
   metrics.step = state_.step;
   metrics.tokens = state_.tokens;
-  metrics.loss =
-      batch.valid_tokens > 0 ? result.loss_sum / static_cast<double>(batch.valid_tokens) : 0;
+  metrics.loss = loss;
   metrics.grad_norm = result.decision.norm;
   metrics.lr = rule.lr;
   metrics.skipped = skipped;
@@ -90,18 +95,22 @@ EvaluationMetrics Trainer::evaluate() {
     metrics.tokens += batch.valid_tokens;
   }
   metrics.loss = metrics.tokens > 0 ? sum / static_cast<double>(metrics.tokens) : 0;
-  if (state_.best_evaluation == 0 || metrics.loss < state_.best_evaluation)
+  if (state_.best_evaluation_step == 0 || metrics.loss < state_.best_evaluation) {
     state_.best_evaluation = metrics.loss;
+    state_.best_evaluation_step = state_.step;
+  }
   return metrics;
 }
 
 void Trainer::run(MetricsSink& sink, const std::function<bool()>& stop,
                   const std::function<Trace*(Index step)>& trace) {
-  while (state_.step < options_.steps && !stop()) {
+  bool ending = state_.step >= options_.steps || stop();
+  while (!ending) {
     sink.step(step(trace ? trace(state_.step + 1) : nullptr));
     const bool last = state_.step == options_.steps;
     const bool due = options_.evaluate_every > 0 && state_.step % options_.evaluate_every == 0;
     if (evaluation_ != nullptr && (due || last)) sink.evaluation(evaluate());
+    ending = last || stop();
   }
   engine_.flush();
 }

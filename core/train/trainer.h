@@ -8,6 +8,7 @@
 #include "core/optim/schedule.h"
 #include "core/train/loader.h"
 #include "core/train/metrics.h"
+#include "core/train/train_state.h"
 
 namespace megatrain {
 
@@ -20,18 +21,6 @@ struct TrainOptions {
   Index evaluate_every = 0;         ///< steps; 0: at the end only
   Index evaluate_sequences = 0;     ///< at most this many held-out sequences; 0: all
   Index most_skips_in_a_row = 100;  ///< then training stops with an error: it is not recovering
-};
-
-/// Everything that training carries from step to step besides the store.
-struct TrainState {
-  Index step = 0;            ///< steps done, skipped ones included
-  Index samples = 0;         ///< drawn from the data order
-  Index tokens = 0;          ///< valid tokens trained on
-  std::int64_t applied = 0;  ///< updates applied: AdamW's step count
-  Index skipped = 0;         ///< steps skipped for a non-finite norm
-  Index skipped_in_a_row = 0;
-  double best_evaluation = 0;  ///< lowest held-out loss, 0 before the first
-  bool operator==(const TrainState&) const = default;
 };
 
 class Trainer {

@@ -3,8 +3,9 @@
 /// Reads HDF5 files that may be hostile. The library only parses the metadata; values are read from
 /// the file at their offsets, so nothing is converted, filtered or followed to another file.
 
+#include <cstddef>
 #include <filesystem>
-#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -15,6 +16,13 @@
 
 namespace megatrain::io {
 
+/// Limits on what is read: far above any checkpoint, small enough that a hostile file cannot fill
+/// the memory.
+inline constexpr Index kMaxHdf5Objects = 1'000'000;        ///< links of a file, over all groups
+inline constexpr Index kMaxHdf5Depth = 16;                 ///< groups inside groups
+inline constexpr Index kMaxHdf5Rank = 8;                   ///< a dataset with more is refused alone
+inline constexpr Index kMaxHdf5Metadata = Index{1} << 28;  ///< bytes of names, attributes, values
+
 /// A scalar attribute: text, integer or floating point.
 struct Hdf5Attribute {
   std::string name;
@@ -24,24 +32,31 @@ struct Hdf5Attribute {
 
 struct Hdf5Dataset {
   std::string path;  ///< "/params/model.norm.weight"
-  /// Of the values: what the attribute "dtype" says where it fits the stored type (a BF16 may be
-  /// stored as uint16), else the stored type.
+  /// Of the values: what the attribute "dtype" says where unsigned integers of that width are
+  /// stored (BF16 as uint16, F8_E4M3 as uint8), else the stored type; u8 without meaning when
+  /// refused.
   FileType type = FileType::f32;
-  std::vector<Index> shape;  ///< empty: a scalar
-  Index offset = 0;          ///< of the first byte in the file; contiguous layout only
-  Index bytes = 0;           ///< of the values
+  std::vector<Index> shape;  ///< empty: a scalar, or a refused dataset that does not tell
+  Index offset = 0;  ///< of the first byte in the file; contiguous layout only, 0 without values
+  Index bytes = 0;   ///< of the values; 0 when refused
   /// Why the values cannot be read ("chunked layout", "big-endian", ...); empty: they can.
   std::string refusal = {};
-  std::vector<std::byte> compact = {};  ///< the values, when they lie in the object's header
-  std::vector<Hdf5Attribute> attributes = {};
+  std::vector<std::byte> compact = {};         ///< the values, when they lie in the object's header
+  std::vector<Hdf5Attribute> attributes = {};  ///< by name; scalars only, others are left out
 };
 
 /// The datasets of a file, found through hard links only, depth and number limited. Every readable
 /// one lies inside the file: shapes are checked against its size before anything is allocated.
+///
+/// The library takes one user at a time: opening and creating files waits for other threads that
+/// do. Reading does not involve it. The library itself has been made to crash by hostile files
+/// before (newer versions are better); where a checksum of the metadata is at hand, check that
+/// first.
 class Hdf5File {
  public:
   /// @throws UserError naming the file, and the object where one is at fault: no HDF5, truncated,
-  ///         cyclic or too deep groups, too many objects, soft or external or user-defined links
+  ///         groups with several names or cyclic or too deep, too many objects, soft or external or
+  ///         user-defined links, values outside the file
   explicit Hdf5File(const std::filesystem::path& path);
 
   [[nodiscard]] const std::filesystem::path& path() const { return file_.path(); }

@@ -142,7 +142,7 @@ double find_peak(const RunOptions& options, Machine& machine, const Model& model
 
 }  // namespace
 
-void train(const RunOptions& options) {
+int train(const RunOptions& options) {
   // A reader of the output that goes away, as head does, shall not end the training.
   std::signal(SIGPIPE, SIG_IGN);
   Console console;
@@ -210,6 +210,7 @@ void train(const RunOptions& options) {
   if (!trace.spans.empty()) io::write_file(*options.trace, trace.to_json());
   if (sink.failure()) failure = sink.failure();
   if (failure) std::rethrow_exception(failure);
+  return 0;
 }
 
 }  // namespace megatrain::launcher

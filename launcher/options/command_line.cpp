@@ -96,8 +96,7 @@ int run_command_line(const std::vector<Command>& commands, int argc, const char*
   for (const ParsedCommand& one : parsed) {
     if (!one.app->parsed()) continue;
     fill(one);
-    one.command->run();
-    return 0;
+    return one.command->run();
   }
   throw UserError("no command is given\n" + app.help());
 }

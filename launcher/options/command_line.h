@@ -18,11 +18,11 @@ struct Command {
   /// Filled by the option `config`, when the command has one: a TOML file whose values count where
   /// the command line says nothing.
   const std::optional<std::string>* config = nullptr;
-  std::function<void()> run = {};
+  std::function<int()> run = {};  ///< returns the exit code
 };
 
 /// Parses, and runs the command that is named. Help and version go to stdout, mistakes to stderr.
-/// @returns the exit code: 0, or 2 for a command line that cannot be understood
+/// @returns the command's exit code, or 2 for a command line that cannot be understood
 /// @throws UserError for values that are none, and whatever the command throws
 int run_command_line(const std::vector<Command>& commands, int argc, const char* const* argv);
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "io/byte_tokenizer.h"
+#include "io/checkpoint/state_load.h"
 
 namespace megatrain::launcher {
 
@@ -37,10 +38,12 @@ ModelSource find_model(const std::string& name) {
 
 void fill_store(HostStore& store, const ModelSource& source, std::uint64_t seed, ThreadPool& pool,
                 const io::Progress& progress) {
-  if (source.folder)
-    io::load_weights(*source.folder, store, pool, progress);
-  else
+  if (!source.folder)
     initialize(store, seed, pool);
+  else if (io::file_exists(*source.folder / io::kManifestName))
+    io::load_state(io::Checkpoint(*source.folder), store, io::LoadParts::weights, pool, progress);
+  else
+    io::load_weights(*source.folder, store, pool, progress);
 }
 
 }  // namespace megatrain::launcher

@@ -57,7 +57,7 @@ void SavedKey::require_equal(const std::string& key, bool device_known) const {
     if (name == "device" && !device_known) return;
     if (saved != nullptr && here != nullptr && *saved == *here) return;
     differences +=
-        fmt::format("\n  {}: {} in the file, {} here", name, saved != nullptr ? *saved : "missing",
+        fmt::format("\n  {}: {} there, {} here", name, saved != nullptr ? *saved : "missing",
                     here != nullptr ? *here : "missing");
   };
   for (const auto& [name, value] : lines) differ(name, &value, find(now, name));
@@ -66,18 +66,22 @@ void SavedKey::require_equal(const std::string& key, bool device_known) const {
   if (!differences.empty())
     throw UserError(fmt::format(
         "this run would not give the same bits as the one of {}. What decides them differs:{}\n"
-        "Match it, or leave out --key",
-        file, differences));
+        "Match it, or {}",
+        source, differences, remedy));
 }
 
-SavedKey read_key(const std::string& file) {
-  SavedKey key{file, parse(io::read_whole_file(file, kLargestKey), file)};
+SavedKey parse_key(const std::string& text, const std::string& source, const std::string& remedy) {
+  SavedKey key{source, remedy, parse(text, source)};
   if (find(key.lines, "micro-batch") == nullptr)
     throw UserError(fmt::format(
         "{} is no numerics key: it has no line 'micro-batch'; a key is the numerics.key of a run "
         "folder",
-        file));
+        source));
   return key;
+}
+
+SavedKey read_key(const std::string& file) {
+  return parse_key(io::read_whole_file(file, kLargestKey), file, "leave out --key");
 }
 
 }  // namespace megatrain::launcher

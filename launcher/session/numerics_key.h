@@ -9,7 +9,8 @@
 namespace megatrain::launcher {
 
 struct SavedKey {
-  std::string file;
+  std::string source;  ///< the file, for messages
+  std::string remedy;  ///< what a user can do who does not need the same bits
   std::vector<std::pair<std::string, std::string>> lines;  ///< "name = value"
 
   /// The choices that it fixes, as the planner takes them.
@@ -19,7 +20,9 @@ struct SavedKey {
   void require_equal(const std::string& key, bool device_known) const;
 };
 
-/// @throws UserError when the file is no key
+/// @throws UserError when the text is no key
+SavedKey parse_key(const std::string& text, const std::string& source, const std::string& remedy);
+/// What --key names. @throws UserError when the file is no key
 SavedKey read_key(const std::string& file);
 
 }  // namespace megatrain::launcher

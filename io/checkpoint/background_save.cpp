@@ -1,0 +1,201 @@
+#include "io/checkpoint/background_save.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "io/checkpoint/checkpoint.h"
+#include "io/checkpoint/checkpoint_files.h"
+#include "io/checkpoint/verify.h"
+
+namespace megatrain::io {
+
+namespace {
+
+/// Writes in flight: enough to keep a solid-state disk busy, few enough that none waits long.
+constexpr int kWriters = 8;
+
+using Clock = std::chrono::steady_clock;
+
+std::vector<ShardSpec> specs(const std::vector<StateShard>& layout) {
+  std::vector<ShardSpec> all;
+  for (const StateShard& shard : layout) {
+    ShardSpec spec{shard.name, {}};
+    for (const StateTensor& tensor : shard.tensors) spec.datasets.push_back(dataset_spec(tensor));
+    all.push_back(std::move(spec));
+  }
+  return all;
+}
+
+}  // namespace
+
+BackgroundSave::BackgroundSave(const HostStore& store, SaveOptions options, BlockPool& pool,
+                               int copy_threads)
+    : store_(store),
+      options_(std::move(options)),
+      pool_(pool),
+      begin_(Clock::now()),
+      layout_(state_shards(store.model(), options_.shard_bytes)),
+      blocks_of_unit_(static_cast<std::size_t>(store.model().unit_count())),
+      copiers_(copy_threads),
+      folder_(options_.folder, /*replace=*/true),
+      shards_(folder_.path(), specs(layout_), root_attributes(options_.step)),
+      next_write_(begin_) {
+  for (const BlockId& id : shards_.blocks()) {
+    const StateTensor& tensor = layout_[id.shard].tensors[id.dataset];
+    blocks_of_unit_[static_cast<std::size_t>(tensor.unit)].push_back(id);
+    report_.bytes += shards_.block_bytes(id);
+  }
+  blocks_to_write_ = std::ssize(shards_.blocks());
+  units_to_come_ = store.model().unit_count();
+  for (int i = 0; i < kWriters; ++i) writers_.emplace_back([this] { write_blocks(); });
+  finisher_ = std::thread([this] { finish(); });
+}
+
+BackgroundSave::~BackgroundSave() {
+  {
+    const std::lock_guard lock(mutex_);
+    given_up_ = true;
+  }
+  changed_.notify_all();
+  finisher_.join();
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  changed_.notify_all();
+  for (std::thread& writer : writers_) writer.join();
+}
+
+void BackgroundSave::unit(Index unit) noexcept {
+  const Clock::time_point begin = Clock::now();
+  try {
+    const auto& blocks = blocks_of_unit_[static_cast<std::size_t>(unit)];
+    copiers_.for_each(std::ssize(blocks),
+                      [&](Index i) { copy_out(blocks[static_cast<std::size_t>(i)]); });
+  } catch (...) {
+    fail(std::current_exception());
+  }
+  const std::lock_guard lock(mutex_);
+  report_.held += std::chrono::duration<double>(Clock::now() - begin).count();
+  --units_to_come_;
+  // Under the lock: whoever waits for the last unit may end this object's life.
+  changed_.notify_all();
+}
+
+void BackgroundSave::copy_out(const BlockId& id) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (failure_) return;
+  }
+  Filled filled{id, pool_.acquire()};
+  const StateTensor& tensor = layout_[id.shard].tensors[id.dataset];
+  const Index bytes = shards_.block_bytes(id);
+  read_state(
+      store_, tensor, id.block * (kBlockBytes / 4),
+      {reinterpret_cast<float*>(filled.block.bytes().data()), static_cast<std::size_t>(bytes / 4)});
+  {
+    const std::lock_guard lock(mutex_);
+    queue_.push_back(std::move(filled));
+  }
+  changed_.notify_all();
+}
+
+void BackgroundSave::write_blocks() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    changed_.wait(lock, [&] { return stopping_ || !queue_.empty(); });
+    if (queue_.empty()) return;
+    const Filled filled = std::move(queue_.front());
+    queue_.pop_front();
+    // After a failure blocks only go back to the pool, so that nobody waits for one.
+    if (failure_) continue;
+    lock.unlock();
+    const Index bytes = shards_.block_bytes(filled.id);
+    std::exception_ptr failure;
+    try {
+      pace(bytes);
+      shards_.write(filled.id, filled.block.bytes().first(static_cast<std::size_t>(bytes)));
+    } catch (...) {
+      failure = std::current_exception();
+    }
+    if (failure) fail(failure);
+    lock.lock();
+    if (--blocks_to_write_ == 0) changed_.notify_all();
+  }
+}
+
+void BackgroundSave::pace(Index bytes) {
+  if (options_.bytes_per_second <= 0) return;
+  const std::chrono::duration<double> cost(static_cast<double>(bytes) /
+                                           static_cast<double>(options_.bytes_per_second));
+  Clock::time_point turn;
+  {
+    const std::lock_guard lock(mutex_);
+    turn = std::max(next_write_, Clock::now());
+    next_write_ = turn + std::chrono::duration_cast<Clock::duration>(cost);
+    turn = next_write_;
+  }
+  std::this_thread::sleep_until(turn);
+}
+
+void BackgroundSave::fail(std::exception_ptr failure) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!failure_) failure_ = std::move(failure);
+  }
+  changed_.notify_all();
+}
+
+void BackgroundSave::finish() {
+  std::unique_lock lock(mutex_);
+  const auto given_up = [&] { return given_up_ && units_to_come_ > 0; };
+  changed_.wait(lock, [&] { return failure_ || blocks_to_write_ == 0 || given_up(); });
+  if (given_up() && !failure_)
+    failure_ = std::make_exception_ptr(
+        Error(fmt::format("the checkpoint {} was given up", options_.folder.string())));
+  if (!failure_) {
+    lock.unlock();
+    std::exception_ptr failure;
+    try {
+      publish();
+    } catch (...) {
+      failure = std::current_exception();
+    }
+    lock.lock();
+    failure_ = failure;
+  }
+  report_.seconds = std::chrono::duration<double>(Clock::now() - begin_).count();
+  finished_ = true;
+  lock.unlock();
+  changed_.notify_all();
+}
+
+void BackgroundSave::publish() {
+  Manifest manifest;
+  manifest.step = options_.step;
+  manifest.block_bytes = kBlockBytes;
+  manifest.shards = shards_.finish();
+  for (const Unit& unit : store_.model().units())
+    for (const ParamDesc& param : unit.params)
+      for (const std::string& alias : param.aliases) manifest.aliases[alias] = param.name;
+  write_checkpoint_files(folder_.path(), options_.files, manifest);
+  if (options_.read_back) verify_values(Checkpoint(folder_.path()), pool_);
+  folder_.commit();
+  if (options_.published) options_.published();
+}
+
+bool BackgroundSave::done() const {
+  const std::lock_guard lock(mutex_);
+  return finished_ && units_to_come_ == 0;
+}
+
+SaveReport BackgroundSave::wait() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return finished_ && units_to_come_ == 0; });
+  if (failure_) std::rethrow_exception(failure_);
+  return report_;
+}
+
+}  // namespace megatrain::io

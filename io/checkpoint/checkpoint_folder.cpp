@@ -1,0 +1,79 @@
+#include "io/checkpoint/checkpoint_folder.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <optional>
+#include <system_error>
+
+#include "io/atomic_file.h"
+#include "io/checkpoint/manifest.h"
+
+namespace megatrain::io {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr std::string_view kPrefix = "step_";
+
+/// The step of "step_00001000" or, with a suffix, of "step_00001000.tmp".
+std::optional<Index> step_of(std::string_view name, std::string_view suffix = {}) {
+  if (!name.starts_with(kPrefix) || !name.ends_with(suffix)) return std::nullopt;
+  name.remove_prefix(kPrefix.size());
+  name.remove_suffix(suffix.size());
+  Index step = 0;
+  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), step);
+  if (error != std::errc{} || end != name.data() + name.size() || step < 0) return std::nullopt;
+  return step;
+}
+
+std::vector<std::string> names_in(const fs::path& folder) {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
+       entry.increment(error))
+    names.push_back(entry->path().filename().string());
+  return names;
+}
+
+void remove_checkpoint(const fs::path& folder) {
+  std::error_code error;
+  // Without its marker it is no checkpoint any more, whenever the rest goes.
+  fs::remove(folder / kCompleteName, error);
+  if (!error) fs::remove_all(folder, error);
+  if (error) throw_system_error("remove", folder, error.value());
+}
+
+}  // namespace
+
+fs::path CheckpointFolder::of_step(Index step) const {
+  return path_ / fmt::format("{}{:08}", kPrefix, step);
+}
+
+std::vector<Index> CheckpointFolder::finished() const {
+  std::vector<Index> steps;
+  for (const std::string& name : names_in(path_))
+    if (const auto step = step_of(name); step && file_exists(of_step(*step) / kCompleteName))
+      steps.push_back(*step);
+  std::ranges::sort(steps, std::greater<>());
+  return steps;
+}
+
+void CheckpointFolder::published(Index step, const Retention& retention) const {
+  write_file(path_ / "latest", of_step(step).filename().string() + "\n");
+  const std::vector<Index> steps = finished();
+  for (Index i = std::max<Index>(retention.keep_last, 1); i < std::ssize(steps); ++i) {
+    const Index old = steps[static_cast<std::size_t>(i)];
+    const bool kept = retention.keep_every > 0 && old % retention.keep_every == 0;
+    if (!kept && old != step) remove_checkpoint(of_step(old));
+  }
+}
+
+void CheckpointFolder::remove_leftovers() const {
+  for (const std::string& name : names_in(path_))
+    if (step_of(name, ".tmp") || step_of(name, ".old")) remove_checkpoint(path_ / name);
+}
+
+}  // namespace megatrain::io

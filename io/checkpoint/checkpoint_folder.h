@@ -1,0 +1,37 @@
+#pragma once
+/// @file
+/// The checkpoints of a run: OUT/checkpoints/step_00001000 and its like.
+
+#include <filesystem>
+#include <vector>
+
+#include "core/base/types.h"
+
+namespace megatrain::io {
+
+/// Which checkpoints stay when a new one is there.
+struct Retention {
+  Index keep_last = 2;   ///< the newest ones, at least 1
+  Index keep_every = 0;  ///< also those of every so many steps; 0: none
+};
+
+class CheckpointFolder {
+ public:
+  explicit CheckpointFolder(std::filesystem::path path) : path_(std::move(path)) {}
+
+  [[nodiscard]] const std::filesystem::path& path() const { return path_; }
+  /// PATH/step_00001000.
+  [[nodiscard]] std::filesystem::path of_step(Index step) const;
+  /// Steps whose checkpoints carry the marker of a finished one, newest first.
+  [[nodiscard]] std::vector<Index> finished() const;
+  /// Names the newest checkpoint in PATH/latest, for people and scripts, and removes the finished
+  /// ones that are not to be kept. @throws UserError, Error
+  void published(Index step, const Retention& retention) const;
+  /// Removes what killed processes left half-written. No save may be under way.
+  void remove_leftovers() const;
+
+ private:
+  std::filesystem::path path_;
+};
+
+}  // namespace megatrain::io

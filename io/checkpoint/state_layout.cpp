@@ -1,0 +1,91 @@
+#include "io/checkpoint/state_layout.h"
+
+#include <fmt/format.h>
+
+#include <cstring>
+
+namespace megatrain::io {
+
+namespace {
+
+/// Where a moment of the tensor begins in its slab.
+float* moment(const HostStore& store, const StateTensor& tensor) {
+  float* slab = tensor.part == StatePart::exp_avg ? store.exp_avg(tensor.unit)
+                                                  : store.exp_avg_sq(tensor.unit);
+  return slab + tensor.param->offset;
+}
+
+}  // namespace
+
+std::string state_path(StatePart part, std::string_view parameter) {
+  switch (part) {
+    case StatePart::master:
+      return fmt::format("/params/{}", parameter);
+    case StatePart::exp_avg:
+      return fmt::format("/optim/exp_avg/{}", parameter);
+    case StatePart::exp_avg_sq:
+      return fmt::format("/optim/exp_avg_sq/{}", parameter);
+  }
+  throw LogicError("no such part");
+}
+
+std::string shard_name(Index shard) { return fmt::format("shard_{:05}.h5", shard); }
+
+std::vector<StateShard> state_shards(const Model& model, Index shard_bytes) {
+  std::vector<StateShard> shards;
+  Index filled = 0;
+  for (Index unit = 0; unit < model.unit_count(); ++unit) {
+    std::vector<StateTensor> tensors;
+    Index bytes = 0;
+    for (const StatePart part : kStateParts)
+      for (const ParamDesc& param : model.unit(unit).params) {
+        tensors.push_back({unit, &param, part});
+        bytes = checked_add(bytes, tensors.back().bytes());
+      }
+    if (shards.empty() || filled > shard_bytes - bytes) {
+      shards.push_back({shard_name(static_cast<Index>(shards.size())), unit, {}});
+      filled = 0;
+    }
+    filled += bytes;
+    auto& all = shards.back().tensors;
+    all.insert(all.end(), tensors.begin(), tensors.end());
+  }
+  return shards;
+}
+
+Index state_bytes(const Model& model) {
+  return checked_mul(model.parameter_count(), 4 * std::ssize(kStateParts));
+}
+
+Hdf5DatasetSpec dataset_spec(const StateTensor& tensor) {
+  Hdf5DatasetSpec spec{tensor.path(), FileType::f32, tensor.param->shape};
+  if (tensor.part != StatePart::master) {
+    spec.attributes.push_back({"state_format", "fp32"});
+  } else {
+    std::string names;
+    for (const std::string& alias : tensor.param->aliases)
+      names += (names.empty() ? "" : " ") + alias;
+    if (!names.empty()) spec.attributes.push_back({"tied_names", names});
+  }
+  return spec;
+}
+
+std::vector<Hdf5Attribute> root_attributes(Index step) {
+  return {{"format", "megatrain-checkpoint"}, {"format_version", Index{1}}, {"step", step}};
+}
+
+void read_state(const HostStore& store, const StateTensor& tensor, Index first,
+                std::span<float> values) {
+  if (tensor.part == StatePart::master)
+    return store.read_master(tensor.unit, *tensor.param, first, values);
+  std::memcpy(values.data(), moment(store, tensor) + first, values.size_bytes());
+}
+
+void write_state(HostStore& store, const StateTensor& tensor, Index first,
+                 std::span<const float> values) {
+  if (tensor.part == StatePart::master)
+    return store.write_master(tensor.unit, *tensor.param, first, values);
+  std::memcpy(moment(store, tensor) + first, values.data(), values.size_bytes());
+}
+
+}  // namespace megatrain::io

@@ -1,0 +1,59 @@
+#pragma once
+/// @file
+/// The training state of a model as named datasets: what a checkpoint stores, and in which shard.
+/// It follows from the model alone, so checkpoints know no number of processes.
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/store/host_store.h"
+#include "io/hdf5/hdf5_writer.h"
+
+namespace megatrain::io {
+
+/// The parts of a parameter's state; each is stored as plain fp32.
+enum class StatePart : std::uint8_t { master, exp_avg, exp_avg_sq };
+inline constexpr StatePart kStateParts[] = {StatePart::master, StatePart::exp_avg,
+                                            StatePart::exp_avg_sq};
+
+/// "/params/NAME", "/optim/exp_avg/NAME", "/optim/exp_avg_sq/NAME".
+std::string state_path(StatePart part, std::string_view parameter);
+
+/// One part of one parameter.
+struct StateTensor {
+  Index unit = 0;
+  const ParamDesc* param = nullptr;  ///< of the model that the layout was made from
+  StatePart part = StatePart::master;
+  [[nodiscard]] std::string path() const { return state_path(part, param->name); }
+  [[nodiscard]] Index bytes() const { return param->elements() * 4; }
+};
+
+/// A run of whole units.
+struct StateShard {
+  std::string name;  ///< "shard_00000.h5"
+  Index first_unit = 0;
+  std::vector<StateTensor> tensors;  ///< unit by unit, and part by part in each
+};
+
+/// "shard_00000.h5".
+std::string shard_name(Index shard);
+
+/// Cuts on unit boundaries: a shard ends before the unit that would carry it past `shard_bytes`.
+std::vector<StateShard> state_shards(const Model& model, Index shard_bytes);
+/// Bytes of all parts of all parameters.
+Index state_bytes(const Model& model);
+
+/// How the tensor is described in its shard.
+Hdf5DatasetSpec dataset_spec(const StateTensor& tensor);
+/// The same for the root of every file of a checkpoint.
+std::vector<Hdf5Attribute> root_attributes(Index step);
+
+/// Elements [first, first + values.size()) of a tensor out of a store, exactly.
+void read_state(const HostStore& store, const StateTensor& tensor, Index first,
+                std::span<float> values);
+/// And into it. @throws UserError for a master that the store's format cannot hold
+void write_state(HostStore& store, const StateTensor& tensor, Index first,
+                 std::span<const float> values);
+
+}  // namespace megatrain::io

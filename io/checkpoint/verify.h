@@ -1,0 +1,17 @@
+#pragma once
+/// @file
+/// Reads a checkpoint from end to end.
+
+#include "io/checkpoint/checkpoint.h"
+#include "io/pieces.h"
+
+namespace megatrain::io {
+
+/// Reads every block of every tensor and compares checksums. Reading stops at the first difference.
+/// @throws DamagedCheckpoint naming file, tensor and place
+void verify_values(const Checkpoint& checkpoint, BlockPool& blocks, ThreadPool& pool,
+                   const Progress& progress = {});
+/// The same by one thread.
+void verify_values(const Checkpoint& checkpoint, BlockPool& blocks);
+
+}  // namespace megatrain::io

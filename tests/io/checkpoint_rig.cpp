@@ -1,0 +1,72 @@
+#include "tests/io/checkpoint_rig.h"
+
+#include <bit>
+#include <random>
+
+namespace megatrain::io {
+
+ModelConfig checkpoint_config(std::string_view model_type, bool tied) {
+  ModelConfig config = preset(std::string(model_type) + "-tiny");
+  config.vocabulary = 259;
+  config.hidden = 24;
+  config.layers = 3;
+  config.heads = 4;
+  config.kv_heads = model_type == "gpt2" ? 4 : 2;
+  config.head_dim = model_type == "gpt2" ? 6 : 10;
+  config.intermediate = 37;
+  config.max_positions = 16;
+  config.tied_embeddings = tied;
+  if (!config.windows.empty()) config.windows.assign(3, 8);
+  return config;
+}
+
+std::unique_ptr<HostStore> CheckpointRig::make_store(const ModelConfig& config,
+                                                     MasterFormat format) {
+  return std::make_unique<HostStore>(Model(config), StoreOptions{.master = format}, *device_, pool);
+}
+
+void CheckpointRig::fill(HostStore& store, std::uint32_t seed) {
+  std::mt19937 random(seed);
+  // Any finite value whose bf16 is finite: exponents up to 2^120, denormals and zeros of both
+  // signs.
+  const auto value = [&random] {
+    const auto bits = static_cast<std::uint32_t>(random());
+    const std::uint32_t exponent = (bits >> 23 & 0xFF) % 247;
+    return std::bit_cast<float>((bits & 0x807FFFFF) | exponent << 23);
+  };
+  for (Index unit = 0; unit < store.model().unit_count(); ++unit)
+    for (const ParamDesc& param : store.model().unit(unit).params) {
+      std::vector<float> values(static_cast<std::size_t>(param.elements()));
+      for (float& v : values) v = value();
+      values.front() = -0.0F;
+      store.write_master(unit, param, 0, values);
+      for (float* slab : {store.exp_avg(unit), store.exp_avg_sq(unit)})
+        for (Index i = 0; i < param.elements(); ++i) slab[param.offset + i] = value();
+    }
+}
+
+std::filesystem::path CheckpointRig::save(const HostStore& store, SaveOptions options) {
+  BackgroundSave save(store, std::move(options), blocks, 2);
+  for (Index unit = 0; unit < store.model().unit_count(); ++unit) save.unit(unit);
+  save.wait();
+  return save.options().folder;
+}
+
+std::vector<std::byte> slabs(const HostStore& store) {
+  std::vector<std::byte> all;
+  for (Index unit = 0; unit < store.model().unit_count(); ++unit) {
+    const Index elements = store.model().unit(unit).slab_elements;
+    const auto add = [&](const void* data, Index bytes) {
+      const auto* begin = static_cast<const std::byte*>(data);
+      all.insert(all.end(), begin, begin + bytes);
+    };
+    const bool split = store.master_format() == MasterFormat::split;
+    add(store.weights(unit), elements * (split ? 2 : 4));
+    if (split) add(store.remainder(unit), elements * 2);
+    add(store.exp_avg(unit), elements * 4);
+    add(store.exp_avg_sq(unit), elements * 4);
+  }
+  return all;
+}
+
+}  // namespace megatrain::io

@@ -1,0 +1,37 @@
+#pragma once
+/// @file
+/// Small stores with uneven contents, and what is in them.
+
+#include <memory>
+#include <vector>
+
+#include "core/store/host_store.h"
+#include "io/checkpoint/background_save.h"
+#include "io/hf_folder.h"
+
+namespace megatrain::io {
+
+/// A model of odd sizes.
+ModelConfig checkpoint_config(std::string_view model_type, bool tied);
+
+/// Stores, and saves of them, that share a device and a pool.
+class CheckpointRig {
+ public:
+  std::unique_ptr<HostStore> make_store(const ModelConfig& config,
+                                        MasterFormat format = MasterFormat::split);
+  /// Every value of every state depends on `seed`; among them denormals and both zeros.
+  void fill(HostStore& store, std::uint32_t seed);
+  /// Hands every unit over, waits, and returns the folder.
+  std::filesystem::path save(const HostStore& store, SaveOptions options);
+
+  ThreadPool pool{2};
+  BlockPool blocks{4};
+
+ private:
+  std::unique_ptr<Device> device_ = make_cpu_device({.threads = 1});
+};
+
+/// The slabs of the store that a checkpoint holds, byte by byte.
+std::vector<std::byte> slabs(const HostStore& store);
+
+}  // namespace megatrain::io
