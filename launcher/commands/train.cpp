@@ -103,7 +103,7 @@ double find_peak(const RunOptions& options, Machine& machine, const Model& model
     return machine.peak_flops;
   }
   source = "measured products";
-  return measure_products(machine, model.config(), measured_tokens(machine.kind));
+  return measure_peak(machine, model.config());
 }
 
 }  // namespace
@@ -123,6 +123,8 @@ int train(const RunOptions& options) {
   const Model model(source.config);
   Machine machine = open_machine(options.machine, model, Presence::required);
   RunPlans plans = plan_run(options, machine, model);
+  const Index model_bytes = model.parameter_count() * size_of(machine.compute);
+  require_disk_space(folder, model_bytes);
   const std::string config = resolved_config(options, machine, plans, model);
 
   print_banner(console, source, model, machine, plans, options);
@@ -148,12 +150,11 @@ int train(const RunOptions& options) {
   const StopSignals signals;
   // Loading took its time: another run may have begun here meanwhile.
   check_run_folder(folder, options.overwrite, source.folder.value_or(""));
-  begin_run_folder(folder);
-  require_disk_space(folder.path, model.parameter_count() * size_of(machine.compute));
+  begin_run_folder(folder, model_bytes);
   io::write_file(folder.config(), config);
   io::write_file(folder.key(), key);
   MetricsFile file(folder.metrics());
-  StepConsole steps(console, options.steps, peak);
+  StepConsole steps(console, options.steps, peak, console.is_terminal());
   RunSink sink(steps, file, *machine.device);
   const auto stop = [&] { return signals.stop_requested() || sink.failure() != nullptr; };
   Trace trace;
@@ -166,6 +167,7 @@ int train(const RunOptions& options) {
     failure = std::current_exception();
     engine.flush();
   }
+  steps.finish();
   io::export_model(store, source.side_files, {.folder = folder.model(), .type = machine.compute},
                    pool, console.bytes_progress("saving the model"));
   console.line(fmt::format("{} after {} of {} steps; the model is in {}",
