@@ -2,14 +2,17 @@
 
 #include <fmt/format.h>
 
+#include <sys/resource.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <map>
-#include <optional>
 #include <set>
 #include <string_view>
 
 #include "io/hdf5/attribute.h"
 #include "io/hdf5/handle.h"
+#include "io/hdf5/memory_file.h"
 #include "io/hdf5/superblock.h"
 #include "io/hdf5/type.h"
 #include "io/text.h"
@@ -28,7 +31,7 @@ class NewFile {
  public:
   /// @param smallest  bytes of the smallest dataset: what is smaller is metadata and needs no page
   /// of its own
-  NewFile(const hdf5::Session& session, const std::filesystem::path& path, Index smallest)
+  NewFile(const hdf5::Session& session, Index smallest)
       : session_(session), links_(options(H5P_LINK_CREATE)), groups_(options(H5P_GROUP_CREATE)) {
     session_.check(H5Pset_char_encoding(links_.get(), H5T_CSET_UTF8), "create");
     keep_order(groups_.get());
@@ -40,8 +43,12 @@ class NewFile {
     session_.check(H5Pset_meta_block_size(access.get(), kMetadataBlock), "create");
     const Handle creation = options(H5P_FILE_CREATE);
     keep_order(creation.get());
-    file_ = session_.own(H5Fcreate(path.c_str(), H5F_ACC_TRUNC, creation.get(), access.get()),
-                         H5Fclose, "create");
+    file_ = session_.own(
+        H5Fcreate(hdf5::MemoryFile::kPlaceholder, H5F_ACC_TRUNC, creation.get(), access.get()),
+        H5Fclose, "create");
+    void* descriptor = nullptr;
+    session_.check(H5Fget_vfd_handle(file_.get(), access.get(), &descriptor), "create");
+    memory_.replace(*static_cast<const int*>(descriptor));
   }
 
   [[nodiscard]] hid_t id() const { return file_.get(); }
@@ -67,10 +74,11 @@ class NewFile {
     for (const Hdf5Attribute& attribute : attributes)
       hdf5::write_attribute(session_, file_.get(), attribute);
   }
-  /// Only now is everything written.
-  void close() {
+  /// Ends the file and brings it to the disk. @returns its bytes
+  Index publish(const std::filesystem::path& path) {
     open_.clear();
     if (!file_.release()) session_.fail("write");
+    return memory_.publish(path);
   }
 
  private:
@@ -92,6 +100,7 @@ class NewFile {
   }
 
   const hdf5::Session& session_;
+  hdf5::MemoryFile memory_;
   Handle links_, groups_, file_;
   std::map<std::string, Handle> open_;
 };
@@ -110,8 +119,21 @@ Index smallest_of(std::span<const Hdf5DatasetSpec> datasets) {
   return smallest;
 }
 
-void require_distinct(std::span<const Hdf5Attribute> attributes) {
-  std::set<std::string_view> names;
+/// A limit on the size of files counts for the file in memory too, where the library would meet it
+/// (see MemoryFile): with generous room for the metadata, it is met here.
+void require_room(const std::filesystem::path& path, std::span<const Hdf5DatasetSpec> datasets) {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return;
+  Index bytes = 4 * static_cast<Index>(kMetadataBlock);
+  for (const Hdf5DatasetSpec& dataset : datasets)
+    bytes =
+        checked_add(bytes, round_up(bytes_of(dataset), kDirectAlignment) + 4 * kDirectAlignment);
+  if (static_cast<rlim_t>(bytes) > limit.rlim_cur) throw_system_error("create", path, EFBIG);
+}
+
+/// @param names  those that are taken already
+void require_distinct(std::span<const Hdf5Attribute> attributes,
+                      std::set<std::string_view> names = {}) {
   for (const Hdf5Attribute& attribute : attributes)
     require(names.insert(attribute.name).second, "two HDF5 attributes of one name");
 }
@@ -121,7 +143,7 @@ void require_distinct(std::span<const Hdf5DatasetSpec> datasets) {
   for (const Hdf5DatasetSpec& dataset : datasets) {
     require(paths.insert(dataset.path).second && dataset.path != kBf16Path,
             "two HDF5 datasets of one path");
-    require_distinct(dataset.attributes);
+    require_distinct(dataset.attributes, {"dtype"});
   }
 }
 
@@ -158,6 +180,8 @@ class DatasetMaker {
             "HDF5 did not allocate a dataset at a whole page");
     return static_cast<Index>(offset);
   }
+  /// Lets go of the file's types: it cannot be closed before.
+  void finish() { types_.clear(); }
 
  private:
   /// The file's one type for all datasets of a type.
@@ -189,20 +213,20 @@ Hdf5Layout create_hdf5(const std::filesystem::path& path, std::span<const Hdf5Da
                        std::span<const Hdf5Attribute> attributes, Hdf5Bf16 bf16) {
   require_distinct(datasets);
   require_distinct(attributes);
+  require_room(path, datasets);
   Hdf5Layout layout;
   {
     const hdf5::Session session(path);
-    NewFile file(session, path, smallest_of(datasets));
+    NewFile file(session, smallest_of(datasets));
     file.write(attributes);
-    {
-      DatasetMaker maker(session, file, bf16);
-      for (const Hdf5DatasetSpec& dataset : datasets) layout.offsets.push_back(maker.make(dataset));
-    }
-    file.close();
+    DatasetMaker maker(session, file, bf16);
+    for (const Hdf5DatasetSpec& dataset : datasets) layout.offsets.push_back(maker.make(dataset));
+    maker.finish();
+    layout.bytes = file.publish(path);
   }
   const InputFile written(path);
-  layout.bytes = written.bytes();
-  require(hdf5::check_superblock(written) == layout.bytes, "an HDF5 file is longer than it says");
+  require(written.bytes() == layout.bytes && hdf5::check_superblock(written) == layout.bytes,
+          "an HDF5 file does not have the size that it says");
   for (std::size_t i = 0; i < datasets.size(); ++i)
     require(layout.offsets[i] + bytes_of(datasets[i]) <= layout.bytes,
             "HDF5 allocated a dataset beyond the end of its file");
@@ -213,7 +237,7 @@ void create_hdf5_view(const std::filesystem::path& path, std::span<const Hdf5Lin
                       std::span<const Hdf5Attribute> attributes) {
   require_distinct(attributes);
   const hdf5::Session session(path);
-  NewFile file(session, path, kDirectAlignment);
+  NewFile file(session, kDirectAlignment);
   file.write(attributes);
   for (const Hdf5Link& link : links) {
     require(!link.file.empty() && link.file.find('/') == std::string::npos,
@@ -224,7 +248,7 @@ void create_hdf5_view(const std::filesystem::path& path, std::span<const Hdf5Lin
                                      file.links(), H5P_DEFAULT),
                   fmt::format("make the link {} in", quote(link.path)));
   }
-  file.close();
+  file.publish(path);
 }
 
 }  // namespace megatrain::io

@@ -37,7 +37,8 @@ struct Option {
   std::optional<double> least = std::nullopt;  ///< of a number
   std::optional<double> most = std::nullopt;   ///< of a number
   bool required = false;
-  bool in_file = true;  ///< may stand in the TOML file, and does in the resolved configuration
+  bool in_file = true;    ///< may stand in the TOML file, and does in the resolved configuration
+  bool decisive = false;  ///< decides what is learned: a resumed run must repeat it
 };
 
 [[nodiscard]] bool is_flag(const Option& option);

@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <iterator>
+
 #include "core/model/config.h"
 #include "core/plan/planner.h"
 
@@ -15,6 +18,7 @@ constexpr const char* kOptimizer = "Optimizer";
 constexpr const char* kMachine = "Machine";
 constexpr const char* kPlan = "Plan";
 constexpr const char* kRun = "Run";
+constexpr const char* kCheckpoints = "Checkpoints";
 constexpr const char* kSampling = "Sampling";
 
 /// Of a step. Beyond it lies a typing error, and the lists of the plan would fill the memory.
@@ -63,6 +67,72 @@ std::vector<Option> machine_table(MachineOptions& o) {
        "Take only kernels that give the same bits each time, where a faster one does not",
        &o.deterministic},
   };
+}
+
+std::vector<Option> checkpoint_table(CheckpointOptions& o) {
+  return {
+      {"save-every",
+       kCheckpoints,
+       "STEPS",
+       "Save a checkpoint this often, and at the end; 0: only when SIGTERM or SIGUSR1 asks for one",
+       &o.save_every,
+       {},
+       0.0},
+      {"keep-last",
+       kCheckpoints,
+       "N",
+       "Checkpoints that stay, the newest ones",
+       &o.keep_last,
+       {},
+       1.0},
+      {"keep-every",
+       kCheckpoints,
+       "STEPS",
+       "Checkpoints of these steps stay too; 0: none",
+       &o.keep_every,
+       {},
+       0.0},
+      {"save-buffer", kCheckpoints, "SIZE",
+       "Host memory that takes copies of states while they are written, so that updates need not "
+       "wait for the disk; absent: what the plan leaves free",
+       &o.save_buffer},
+      {"save-rate", kCheckpoints, "SIZE",
+       "Most bytes a second to write, where others need the disk too; absent: no limit",
+       &o.save_rate},
+      {"shard-size", kCheckpoints, "SIZE",
+       "A file ends before the unit that would pass this size; absent: 16GiB", &o.shard_size},
+      {"verify-saves", kCheckpoints, "", "Read every checkpoint again before it counts",
+       &o.verify_saves},
+      {"save-failure",
+       kCheckpoints,
+       "WHAT",
+       "What a checkpoint that cannot be saved does to training",
+       &o.save_failure,
+       {"continue", "stop"}},
+      {.name = "resume",
+       .group = kCheckpoints,
+       .value = "auto|none|FOLDER",
+       .help = "Go on from a checkpoint; auto: from the newest in the run folder, if there is one",
+       .target = &o.resume,
+       .in_file = false},
+      {.name = "accept-change",
+       .group = kCheckpoints,
+       .value = "NAME",
+       .help = "Go on although this option differs from the checkpoint's (repeatable); 'numerics': "
+               "although other bits come out",
+       .target = &o.accept_change,
+       .in_file = false},
+  };
+}
+
+/// Options that decide what is learned. What else decides bits is in the numerics key.
+void mark_decisive(std::vector<Option>& table) {
+  static constexpr std::string_view kNames[] = {
+      "data", "val-fraction", "steps",    "seq-len", "batch-tokens",
+      "lr",   "min-lr",       "schedule", "warmup",  "clip",
+      "seed", "weight-decay", "beta1",    "beta2",   "eps"};
+  for (Option& option : table)
+    option.decisive = std::ranges::find(kNames, option.name) != std::end(kNames);
 }
 
 /// What `train` and `plan` share, in the order of the resolved configuration.
@@ -169,6 +239,8 @@ std::vector<Option> shared_table(RunOptions& o) {
               1.0},
              {"trace", kRun, "FILE", "Write a Chrome trace of the third step", &o.trace},
          });
+  append(table, checkpoint_table(o.checkpoints));
+  mark_decisive(table);
   return table;
 }
 
@@ -198,6 +270,19 @@ std::vector<Option> train_table(RunOptions& options) {
                    .target = &options.overwrite,
                    .in_file = false});
   return table;
+}
+
+std::vector<std::pair<std::string, std::string>> decisive_options(const RunOptions& options) {
+  RunOptions copy = options;
+  std::vector<std::pair<std::string, std::string>> values;
+  for (const Option& option : train_table(copy)) {
+    if (!option.decisive) continue;
+    std::string text;
+    for (const std::string& one : texts(option).value_or(std::vector<std::string>{}))
+      text += (text.empty() ? "" : " ") + one;
+    values.emplace_back(option.name, text);
+  }
+  return values;
 }
 
 std::vector<Option> plan_table(RunOptions& options) {

@@ -4,6 +4,7 @@
 
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "launcher/options/option.h"
@@ -18,6 +19,20 @@ struct MachineOptions {
   Index threads = 0;                       ///< 0: one a usable core
   std::optional<std::string> compute;      ///< "fp32", "bf16"; absent: the faster one
   bool deterministic = false;
+};
+
+/// When and how `train` saves, and what it goes on from.
+struct CheckpointOptions {
+  Index save_every = 0;  ///< steps; 0: only when a signal asks
+  Index keep_last = 2;
+  Index keep_every = 0;                  ///< steps; 0: none
+  std::optional<ByteCount> save_buffer;  ///< absent: the host memory that the plan leaves
+  std::optional<ByteCount> save_rate;    ///< a second; absent: as fast as the disk goes
+  std::optional<ByteCount> shard_size;
+  bool verify_saves = false;
+  std::string save_failure = "continue";
+  std::string resume = "auto";
+  std::vector<std::string> accept_change;
 };
 
 /// `train` and `plan`.
@@ -46,6 +61,7 @@ struct RunOptions {
   double eps = 1e-8;
   std::uint64_t seed = 0;
 
+  CheckpointOptions checkpoints;
   MachineOptions machine;
   std::optional<Index> slots, segment;
   std::vector<std::string> force;
@@ -77,6 +93,9 @@ struct BenchOptions {
 
 /// Tables over the fields of `options`, which must outlive them.
 std::vector<Option> train_table(RunOptions& options);
+/// The options that decide what is learned, as texts: what a checkpoint records and a resumed run
+/// must repeat.
+std::vector<std::pair<std::string, std::string>> decisive_options(const RunOptions& options);
 std::vector<Option> plan_table(RunOptions& options);
 std::vector<Option> generate_table(GenerateOptions& options);
 std::vector<Option> bench_table(BenchOptions& options);

@@ -26,11 +26,20 @@ class PlanRace : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(PlanRace, TheWholePlanIsClean) { EXPECT_EQ(run(GetParam(), -1), 0); }
 
+/// A lock that both threads happen to take in the right order hides a race from the sanitizer, so
+/// one run may miss it; a wait that nothing needs would be missed by all.
+bool is_reported(const std::string& plan, long wait) {
+  constexpr int kTries = 20;
+  for (int i = 0; i < kTries; ++i)
+    if (const int code = run(plan, wait); code != 0) return code == kRaceExitCode;
+  return false;
+}
+
 TEST_P(PlanRace, AMissingWaitIsReported) {
   const auto count = static_cast<long>(waits_of(GetParam()));
   // A stride that meets every kind of instruction in time.
   for (long wait = count % 7; wait < count; wait += 7)
-    EXPECT_EQ(run(GetParam(), wait), kRaceExitCode) << "wait " << wait;
+    EXPECT_TRUE(is_reported(GetParam(), wait)) << "wait " << wait;
 }
 
 INSTANTIATE_TEST_SUITE_P(Plans, PlanRace,

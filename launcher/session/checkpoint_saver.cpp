@@ -1,0 +1,106 @@
+#include "launcher/session/checkpoint_saver.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace megatrain::launcher {
+
+namespace {
+
+/// Blocks without which writers would wait for copies: 128 MiB.
+constexpr Index kFewestBlocks = 8;
+/// Threads that copy a unit out: memory is faster than any disk, and the optimizer wants it too.
+constexpr int kCopyThreads = 4;
+
+std::string format_rate(Index bytes, double seconds) {
+  return fmt::format("{}/s",
+                     format_bytes(static_cast<Index>(static_cast<double>(bytes) / seconds)));
+}
+
+}  // namespace
+
+Index save_blocks(const CheckpointOptions& options, Index available, Index state_bytes) {
+  Index bytes = 0;
+  if (options.save_buffer) {
+    bytes = options.save_buffer->bytes;
+  } else {
+    // A margin for what else runs here, the page cache among it.
+    bytes = std::min(available - available / 10 - (Index{1} << 30), state_bytes);
+  }
+  return std::max(bytes / io::kBlockBytes, kFewestBlocks);
+}
+
+CheckpointSaver::CheckpointSaver(io::CheckpointFolder folder, const CheckpointOptions& options,
+                                 const HostStore& store, Index blocks, io::TrainingRecord record,
+                                 std::vector<io::SideFile> files, Console& console,
+                                 std::function<bool()> wanted)
+    : folder_(std::move(folder)),
+      options_(options),
+      store_(store),
+      blocks_(blocks),
+      record_(std::move(record)),
+      files_(std::move(files)),
+      console_(console),
+      wanted_(std::move(wanted)) {}
+
+bool CheckpointSaver::is_due(const TrainState& state, bool ending) const {
+  const bool saves = options_.save_every > 0;
+  return (saves && state.step % options_.save_every == 0) || (ending && (saves || wanted_()));
+}
+
+StateReader* CheckpointSaver::begin(const TrainState& state, bool ending) {
+  const bool due = is_due(state, ending);
+  settle(due);
+  if (!due) return nullptr;
+  record_.state = state;
+  io::SaveOptions save{.folder = folder_.of_step(state.step),
+                       .step = state.step,
+                       .files = files_,
+                       .read_back = options_.verify_saves};
+  save.published = [this, step = state.step] {
+    folder_.published(step, {.keep_last = options_.keep_last, .keep_every = options_.keep_every});
+  };
+  save.files.push_back({std::string(io::kTrainingName), io::to_json(record_)});
+  if (options_.shard_size) save.shard_bytes = options_.shard_size->bytes;
+  if (options_.save_rate) save.bytes_per_second = options_.save_rate->bytes;
+  try {
+    save_ = std::make_unique<io::BackgroundSave>(store_, std::move(save), blocks_, kCopyThreads);
+  } catch (const Error& error) {
+    report_failure(error.what());
+  }
+  return save_.get();
+}
+
+void CheckpointSaver::settle(bool wait) {
+  if (save_ == nullptr || (!wait && !save_->done())) return;
+  const std::unique_ptr<io::BackgroundSave> save = std::move(save_);
+  try {
+    const io::SaveReport report = save->wait();
+    failed_ = false;
+    console_.line(fmt::format("checkpoint {}: {} in {}, {}; units held for {}",
+                              save->options().folder.filename().string(),
+                              format_bytes(report.bytes), format_seconds(report.seconds),
+                              format_rate(report.bytes, report.seconds),
+                              format_seconds(report.held)));
+  } catch (const Error& error) {
+    report_failure(error.what());
+  }
+}
+
+void CheckpointSaver::report_failure(const std::string& why) {
+  failed_ = true;
+  if (options_.save_failure == "stop")
+    throw Error(
+        fmt::format("a checkpoint could not be saved; earlier ones are as they were: {}", why));
+  console_.warning(fmt::format(
+      "a checkpoint could not be saved; training goes on, and earlier ones are as they were: {}",
+      why));
+}
+
+bool CheckpointSaver::finish() {
+  settle(/*wait=*/true);
+  return !failed_;
+}
+
+}  // namespace megatrain::launcher

@@ -1,0 +1,58 @@
+#pragma once
+/// @file
+/// Saves the checkpoints of a training run.
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/train/saver.h"
+#include "io/checkpoint/background_save.h"
+#include "io/checkpoint/checkpoint_folder.h"
+#include "io/checkpoint/training_record.h"
+#include "launcher/console.h"
+#include "launcher/options/run_options.h"
+
+namespace megatrain::launcher {
+
+/// Memory for blocks on their way to the disk: what --save-buffer says, else what the machine has
+/// left, the whole state at most; and never less than it takes to keep a disk busy.
+Index save_blocks(const CheckpointOptions& options, Index available, Index state_bytes);
+
+class CheckpointSaver final : public Saver {
+ public:
+  /// @param record   options and key of the run; its state is filled in
+  /// @param files    stored with every checkpoint besides the training record
+  /// @param wanted   whether a signal asks for a checkpoint at the end of the run
+  CheckpointSaver(io::CheckpointFolder folder, const CheckpointOptions& options,
+                  const HostStore& store, Index blocks, io::TrainingRecord record,
+                  std::vector<io::SideFile> files, Console& console, std::function<bool()> wanted);
+
+  /// Due every --save-every steps, at the end of a run that saves, and when a signal asks. The save
+  /// before must be through: training waits for it here.
+  /// @throws Error when a save failed and --save-failure is stop
+  StateReader* begin(const TrainState& state, bool ending) override;
+  /// Waits for the save under way. @returns whether the newest save that was asked for is there
+  bool finish();
+
+ private:
+  [[nodiscard]] bool is_due(const TrainState& state, bool ending) const;
+  /// Reports the save under way once it is done, or waits for it where `wait`.
+  void settle(bool wait);
+  void report_failure(const std::string& why);
+
+  io::CheckpointFolder folder_;
+  CheckpointOptions options_;
+  const HostStore& store_;
+  io::BlockPool blocks_;
+  io::TrainingRecord record_;
+  std::vector<io::SideFile> files_;
+  Console& console_;
+  std::function<bool()> wanted_;
+  std::unique_ptr<io::BackgroundSave> save_;
+  bool failed_ = false;
+};
+
+}  // namespace megatrain::launcher

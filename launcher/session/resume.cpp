@@ -1,0 +1,111 @@
+#include "launcher/session/resume.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+
+namespace megatrain::launcher {
+
+namespace fs = std::filesystem;
+
+struct Resume::Point {
+  io::Checkpoint checkpoint;
+  io::TrainingRecord record;
+
+  explicit Point(const fs::path& folder)
+      : checkpoint(folder),
+        record(io::parse_training_record(checkpoint.read_file(io::kTrainingName),
+                                         (folder / io::kTrainingName).string())) {}
+};
+
+Resume::Resume(const std::string& mode, io::CheckpointFolder folder, Say say)
+    : automatic_(mode == "auto"), folder_(std::move(folder)), say_(std::move(say)) {
+  if (mode == "none") return;
+  if (!automatic_) {
+    point_ = std::make_shared<const Point>(fs::path(mode));
+    return;
+  }
+  if (!find(std::numeric_limits<Index>::max()) && !folder_.finished().empty())
+    throw UserError(fmt::format(
+        "every checkpoint of {} is damaged. Give --resume none and another --out to begin anew",
+        folder_.path().string()));
+}
+
+bool Resume::find(Index before) {
+  point_ = nullptr;
+  for (const Index step : folder_.finished()) {
+    if (step >= before) continue;
+    try {
+      point_ = std::make_shared<const Point>(folder_.of_step(step));
+      return true;
+    } catch (const io::DamagedCheckpoint& damage) {
+      say_(fmt::format("passing over a damaged checkpoint: {}", damage.what()));
+    }
+  }
+  return false;
+}
+
+const io::TrainingRecord& Resume::record() const {
+  require(point_ != nullptr, "there is a checkpoint to go on from");
+  return point_->record;
+}
+
+std::string Resume::name() const { return point_->checkpoint.folder().string(); }
+
+void Resume::require_same_options(const std::vector<std::pair<std::string, std::string>>& options,
+                                  const std::vector<std::string>& accepted) const {
+  std::string differences;
+  std::string names;
+  const auto value_in = [](const auto& list, const std::string& name) {
+    const auto found = std::ranges::find(list, name, &std::pair<std::string, std::string>::first);
+    return found == list.end() ? std::string("not given") : found->second;
+  };
+  const auto compare = [&](const std::string& name) {
+    const std::string then = value_in(record().options, name);
+    const std::string now = value_in(options, name);
+    if (then == now) return;
+    const std::string text = fmt::format("{}: {} in the checkpoint, {} now", name, then, now);
+    if (std::ranges::find(accepted, name) != accepted.end()) {
+      say_(fmt::format("accepted: {}", text));
+      return;
+    }
+    differences += "\n  " + text;
+    names += " --accept-change " + name;
+  };
+  for (const auto& [name, value] : record().options) compare(name);
+  for (const auto& [name, value] : options)
+    if (value_in(record().options, name) == "not given") compare(name);
+  if (!differences.empty())
+    throw UserError(fmt::format(
+        "{} was trained otherwise, and would not go on as it was:{}\nGive the earlier values, or "
+        "accept the change by{}; --overwrite begins anew",
+        name(), differences, names));
+}
+
+std::optional<SavedKey> Resume::key(const std::vector<std::string>& accepted) const {
+  if (std::ranges::find(accepted, kNumerics) != accepted.end()) return std::nullopt;
+  return parse_key(record().numerics_key, name(),
+                   fmt::format("accept other bits by --accept-change {}", kNumerics));
+}
+
+void Resume::load(HostStore& store, ThreadPool& pool, const io::Progress& progress) {
+  for (;;) {
+    try {
+      io::load_state(point_->checkpoint, store, io::LoadParts::all, pool, progress);
+      return;
+    } catch (const io::DamagedCheckpoint& damage) {
+      if (!automatic_) throw;
+      say_(fmt::format("passing over a damaged checkpoint: {}", damage.what()));
+      const io::TrainingRecord damaged = record();
+      if (!find(damaged.state.step)) throw;
+      if (record().options != damaged.options || record().numerics_key != damaged.numerics_key)
+        throw UserError(fmt::format(
+            "{}\nThe one before it, {}, was trained with other options: name it by --resume to go "
+            "on from there",
+            damage.what(), name()));
+    }
+  }
+}
+
+}  // namespace megatrain::launcher
