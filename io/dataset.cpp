@@ -96,13 +96,23 @@ Dataset open_dataset(const DatasetOptions& options) {
   if (options.sequence < 1)
     throw UserError(
         fmt::format("a sequence of {} tokens; it must be at least 1", options.sequence));
-  if (options.train.empty()) throw UserError("no data files are given (--data)");
+  if (options.train.empty() && options.train_required)
+    throw UserError("no data files are given (--data)");
   const double fraction = options.validation_fraction;
   if (!(fraction >= 0 && fraction < 1))
     throw UserError(
         fmt::format("a validation fraction of {}; it must be at least 0 and below 1", fraction));
   if (fraction > 0 && !options.validation.empty())
     throw UserError("validation data is given both as files and as a fraction; choose one");
+
+  Dataset dataset;
+  if (!options.validation.empty()) {
+    const auto samples = open_samples(options.validation, options);
+    dataset.validation =
+        std::make_unique<SampleRange>(samples, options.sequence, 0, samples->count);
+    dataset.validation_tokens = samples->count * options.sequence;
+  }
+  if (options.train.empty()) return dataset;
 
   const auto train = open_samples(options.train, options);
   Index held_out = 0;
@@ -114,19 +124,13 @@ Dataset open_dataset(const DatasetOptions& options) {
                       "of {} leaves none to train on",
                       train->count, options.sequence + 1, fraction));
   }
-  Dataset dataset;
   const Index kept = train->count - held_out;
   dataset.train = std::make_unique<SampleRange>(train, options.sequence, 0, kept);
+  dataset.train_tokens = kept * options.sequence;
   if (held_out > 0) {
     dataset.validation = std::make_unique<SampleRange>(train, options.sequence, kept, held_out);
-  } else if (!options.validation.empty()) {
-    const auto samples = open_samples(options.validation, options);
-    dataset.validation =
-        std::make_unique<SampleRange>(samples, options.sequence, 0, samples->count);
+    dataset.validation_tokens = held_out * options.sequence;
   }
-  dataset.train_tokens = kept * options.sequence;
-  if (dataset.validation)
-    dataset.validation_tokens = dataset.validation->samples() * options.sequence;
   return dataset;
 }
 

@@ -13,7 +13,9 @@
 namespace megatrain::io {
 
 struct DatasetOptions {
-  std::vector<std::filesystem::path> train = {};       ///< .txt, .jsonl, .bin
+  std::vector<std::filesystem::path> train = {};  ///< .txt, .jsonl, .bin
+  bool train_required =
+      true;  ///< false: without train files, what is given is checked all the same
   std::vector<std::filesystem::path> validation = {};  ///< excludes validation_fraction
   double validation_fraction = 0;  ///< of the samples, [0, 1): the last ones are held out
   Index sequence = 0;
@@ -23,7 +25,7 @@ struct DatasetOptions {
 };
 
 struct Dataset {
-  std::unique_ptr<TokenSource> train;
+  std::unique_ptr<TokenSource> train;       ///< null without train files
   std::unique_ptr<TokenSource> validation;  ///< null without held-out data
   Index train_tokens = 0;                   ///< samples x sequence
   Index validation_tokens = 0;

@@ -13,6 +13,12 @@
 
 namespace megatrain::launcher {
 
+namespace {
+
+constexpr double kSecondsBetweenLines = 1;
+
+}  // namespace
+
 struct Console::State {
   spdlog::logger out{"stdout", std::make_shared<spdlog::sinks::stdout_sink_mt>()};
   spdlog::logger err{"stderr", std::make_shared<spdlog::sinks::stderr_color_sink_mt>()};
@@ -52,6 +58,8 @@ void Console::warning(std::string_view text) {
   state_->draw_bar();
 }
 
+bool Console::is_terminal() const { return state_->terminal; }
+
 void Console::progress(std::string_view what, double fraction) {
   if (!state_->terminal) return;
   constexpr int kWidth = 32;
@@ -74,8 +82,12 @@ io::Progress Console::bytes_progress(std::string what) {
   };
 }
 
-StepConsole::StepConsole(Console& console, Index steps, double peak_flops)
-    : console_(console), steps_(steps), peak_flops_(peak_flops) {}
+StepConsole::StepConsole(Console& console, Index steps, double peak_flops, bool every_step)
+    : console_(console),
+      steps_(steps),
+      peak_flops_(peak_flops),
+      every_step_(every_step),
+      seconds_without_line_(kSecondsBetweenLines) {}
 
 void StepConsole::step(const StepMetrics& m) {
   // The first steps warm up; the mean forgets them.
@@ -91,12 +103,23 @@ void StepConsole::step(const StepMetrics& m) {
   text += fmt::format("  host {}  device {}  left {}", format_bytes(m.host_bytes),
                       format_bytes(m.device_bytes), format_seconds(left));
   if (m.skipped) text += "  SKIPPED: the gradient is not finite";
-  console_.line(text);
+  seconds_without_line_ += m.seconds;
+  waiting_ = std::move(text);
+  if (every_step_ || m.skipped || m.step == steps_ || seconds_without_line_ >= kSecondsBetweenLines)
+    finish();
   console_.progress(fmt::format("step {}/{}, {} left", m.step, steps_, format_seconds(left)),
                     static_cast<double>(m.step) / static_cast<double>(steps_));
 }
 
+void StepConsole::finish() {
+  if (waiting_.empty()) return;
+  console_.line(waiting_);
+  waiting_.clear();
+  seconds_without_line_ = 0;
+}
+
 void StepConsole::evaluation(const EvaluationMetrics& metrics) {
+  finish();
   console_.line(fmt::format("step {}  held-out loss {:.4f} over {} tokens", metrics.step,
                             metrics.loss, metrics.tokens));
 }

@@ -21,6 +21,8 @@ class Console {
 
   void line(std::string_view text);
   void warning(std::string_view text);
+  /// Whether stdout is one.
+  [[nodiscard]] bool is_terminal() const;
   /// The bar, below the lines; nothing when stdout is no terminal. Call it from one thread at a
   /// time, as io::Progress is called.
   void progress(std::string_view what, double fraction);
@@ -32,19 +34,26 @@ class Console {
   std::unique_ptr<State> state_;
 };
 
-/// Shows the steps of a training run.
+/// Shows the steps of a training run: a line each, or, where they would flood a log, the first, the
+/// last, and about one a second.
 class StepConsole final : public MetricsSink {
  public:
   /// @param peak_flops  what MFU is measured against; 0: not shown
-  StepConsole(Console& console, Index steps, double peak_flops);
+  /// @param every_step  a line for each, however short it was
+  StepConsole(Console& console, Index steps, double peak_flops, bool every_step);
   void step(const StepMetrics& metrics) override;
   void evaluation(const EvaluationMetrics& metrics) override;
+  /// Shows the last step, when it has no line yet: for a run that ends early.
+  void finish();
 
  private:
   Console& console_;
   Index steps_;
   double peak_flops_;
+  bool every_step_;
   double seconds_per_step_ = 0;  ///< a running mean
+  double seconds_without_line_;  ///< of the steps since the last line
+  std::string waiting_;          ///< the last step's line, not shown yet
 };
 
 /// "350 ms", "1m 05s", "2h 03m".

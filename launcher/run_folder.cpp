@@ -26,6 +26,16 @@ bool is_inside(const fs::path& path, const fs::path& folder) {
   return rest == outer.end();
 }
 
+/// Bytes of a file, or of the files in a folder; 0 where there is none.
+Index bytes_in(const fs::path& path) {
+  std::error_code ignored;
+  if (fs::is_regular_file(path, ignored)) return static_cast<Index>(fs::file_size(path, ignored));
+  Index bytes = 0;
+  for (const auto& entry : fs::recursive_directory_iterator(path, ignored))
+    if (entry.is_regular_file(ignored)) bytes += static_cast<Index>(entry.file_size(ignored));
+  return bytes;
+}
+
 }  // namespace
 
 void check_run_folder(const RunFolder& folder, bool overwrite, const fs::path& model) {
@@ -46,7 +56,23 @@ void check_run_folder(const RunFolder& folder, bool overwrite, const fs::path& m
   }
 }
 
-void begin_run_folder(const RunFolder& folder) {
+void require_disk_space(const RunFolder& folder, std::int64_t bytes) {
+  std::error_code error;
+  fs::path there = fs::absolute(folder.path);
+  while (!io::file_exists(there) && there.has_relative_path()) there = there.parent_path();
+  const fs::space_info space = fs::space(there, error);
+  if (error || static_cast<Index>(space.available) < 0) return;  // it will show when writing
+  Index available = static_cast<Index>(space.available);
+  for (const fs::path& file : files_of(folder)) available += bytes_in(file);
+  if (available < bytes)
+    throw UserError(fmt::format(
+        "the trained model takes {}, but the disk of --out {} has {} left; free some space or "
+        "write elsewhere",
+        format_bytes(bytes), folder.path.string(), format_bytes(available)));
+}
+
+void begin_run_folder(const RunFolder& folder, std::int64_t bytes) {
+  require_disk_space(folder, bytes);
   std::error_code error;
   fs::create_directories(folder.path, error);
   if (error) io::throw_system_error("create", folder.path, error.value());
@@ -54,17 +80,6 @@ void begin_run_folder(const RunFolder& folder) {
     fs::remove_all(file, error);
     if (error) io::throw_system_error("remove", file, error.value());
   }
-}
-
-void require_disk_space(const fs::path& folder, std::int64_t bytes) {
-  std::error_code error;
-  const fs::space_info space = fs::space(folder, error);
-  if (error || static_cast<Index>(space.available) < 0) return;  // it will show when writing
-  if (static_cast<Index>(space.available) < bytes)
-    throw UserError(fmt::format(
-        "the trained model takes {}, but the disk of {} has {} left; free some space or write "
-        "elsewhere",
-        format_bytes(bytes), folder.string(), format_bytes(static_cast<Index>(space.available))));
 }
 
 }  // namespace megatrain::launcher

@@ -21,10 +21,15 @@ struct RunFolder {
 /// @throws UserError
 void check_run_folder(const RunFolder& folder, bool overwrite, const std::filesystem::path& model);
 
-/// Makes the folder and removes what an earlier run left. @throws UserError
-void begin_run_folder(const RunFolder& folder);
+/// Refuses a run whose model would not fit the disk at its end; what an earlier run left in the
+/// folder counts as free. Changes nothing.
+/// @param bytes  of the model
+/// @throws UserError
+void require_disk_space(const RunFolder& folder, std::int64_t bytes);
 
-/// Refuses a run whose model would not fit the disk at its end. @throws UserError
-void require_disk_space(const std::filesystem::path& folder, std::int64_t bytes);
+/// Makes the folder and removes what an earlier run left, once it is sure that there is room.
+/// @param bytes  of the model
+/// @throws UserError before anything is removed, as require_disk_space does
+void begin_run_folder(const RunFolder& folder, std::int64_t bytes);
 
 }  // namespace megatrain::launcher

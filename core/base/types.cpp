@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <cctype>
 #include <charconv>
 #include <cmath>
 
@@ -23,6 +24,10 @@ std::string format_bytes(std::int64_t bytes) {
   return fmt::format("{:.2f} {}", value, kUnits[unit]);
 }
 
+std::string ceil_to_mebibytes(std::int64_t bytes) {
+  return fmt::format("{}MiB", ceil_div(bytes, std::int64_t{1} << 20));
+}
+
 std::int64_t parse_bytes(std::string_view text) {
   const auto refuse = [&] {
     return UserError(fmt::format(
@@ -38,7 +43,8 @@ std::int64_t parse_bytes(std::string_view text) {
   double scale = 1.0;
   if (!suffix.empty() && suffix != "B") {
     const std::string_view letters = "KMGT";
-    const auto power = letters.find(static_cast<char>(std::toupper(suffix.front())));
+    const auto power =
+        letters.find(static_cast<char>(std::toupper(static_cast<unsigned char>(suffix.front()))));
     const std::string_view tail = suffix.substr(1);
     if (power == std::string_view::npos || !(tail.empty() || tail == "iB" || tail == "B"))
       throw refuse();

@@ -53,6 +53,9 @@ inline std::int64_t checked_add(std::int64_t a, std::int64_t b) {
 /// "1.50 GiB", "12.0 MiB", "512 B".
 std::string format_bytes(std::int64_t bytes);
 
+/// The size rounded up to whole MiB and spelled as parse_bytes reads it: "1500MiB".
+std::string ceil_to_mebibytes(std::int64_t bytes);
+
 /// Parses "8GiB", "512MiB", "24G" (binary), "1e9", "1234" into bytes. @throws UserError
 std::int64_t parse_bytes(std::string_view text);
 

@@ -42,7 +42,7 @@ struct Setter {
 /// The one list of what can be forced.
 const std::vector<Setter>& setters() {
   static const std::vector<Setter> kSetters = {
-      {{"micro-batch", "sequences of a micro-batch"},
+      {{"micro-batch", "N", "sequences of a micro-batch"},
        [](Choices& c, const Model&, std::string_view n, std::string_view v) {
          const Index sequences = c.step_sequences();
          const Index batch = integer(n, v);
@@ -53,44 +53,44 @@ const std::vector<Setter>& setters() {
          c.micro_batch.batch = batch;
          c.micro_batches = sequences / batch;
        }},
-      {{"waves", "passes over the model that a step is cut into"},
+      {{"waves", "N", "passes over the model that a step is cut into"},
        [](Choices& c, const Model&, std::string_view n, std::string_view v) {
          c.waves = integer(n, v);
        }},
-      {{"slots", "device buffers of the weight ring"},
+      {{"slots", "N", "device buffers of the weight ring"},
        [](Choices& c, const Model&, std::string_view n, std::string_view v) {
          c.slots = integer(n, v);
        }},
-      {{"segment", "blocks between saved boundaries (K)"},
+      {{"segment", "N", "blocks between saved boundaries (K)"},
        [](Choices& c, const Model&, std::string_view n, std::string_view v) {
          c.segment = integer(n, v);
        }},
-      {{"resident", "first blocks whose weights stay on the device"},
+      {{"resident", "N", "first blocks whose weights stay on the device"},
        [](Choices& c, const Model&, std::string_view n, std::string_view v) {
          c.resident = integer(n, v);
        }},
-      {{"device-boundaries", "saved boundaries kept on the device; the rest is spilled"},
+      {{"device-boundaries", "N", "saved boundaries kept on the device; the rest is spilled"},
        [](Choices& c, const Model&, std::string_view n, std::string_view v) {
          c.device_boundaries = integer(n, v);
        }},
-      {{"spill-buffers", "boundaries in flight to and from pinned host memory"},
+      {{"spill-buffers", "N", "boundaries in flight to and from pinned host memory"},
        [](Choices& c, const Model&, std::string_view n, std::string_view v) {
          c.spill_buffers = integer(n, v);
        }},
-      {{"staging", "gradient buffers between reduction and download"},
+      {{"staging", "N", "gradient buffers between reduction and download"},
        [](Choices& c, const Model&, std::string_view n, std::string_view v) {
          c.staging = integer(n, v);
        }},
-      {{"head-chunk", "tokens whose logits exist at once"},
+      {{"head-chunk", "N", "tokens whose logits exist at once"},
        [](Choices& c, const Model&, std::string_view n, std::string_view v) {
          c.compute.head_chunk = integer(n, v);
        }},
-      {{"embedding", "table: fetch all of it; rows: gather what a wave needs"},
+      {{"embedding", "table|rows", "fetch the whole table, or gather the rows that a wave needs"},
        [](Choices& c, const Model&, std::string_view n, std::string_view v) {
          c.embedding = one_of<EmbeddingMode>(
              n, v, {{"table", EmbeddingMode::table}, {"rows", EmbeddingMode::rows}});
        }},
-      {{"attention", "own, cudnn or cudnn-deterministic"},
+      {{"attention", "own|cudnn|cudnn-deterministic", "kernels of attention"},
        [](Choices& c, const Model&, std::string_view n, std::string_view v) {
          using ops::AttentionBackend;
          using enum AttentionBackend;
@@ -100,7 +100,7 @@ const std::vector<Setter>& setters() {
                                        {ops::name(cudnn), cudnn},
                                        {ops::name(cudnn_deterministic), cudnn_deterministic}});
        }},
-      {{"keep", "intermediates kept by every block: boundary, attention or all"},
+      {{"keep", "boundary|attention|all", "what every block keeps for its backward pass"},
        [](Choices& c, const Model& model, std::string_view n, std::string_view v) {
          c.keep.assign(static_cast<std::size_t>(model.config().layers), keep_level(n, v));
        }},

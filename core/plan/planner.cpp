@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cctype>
 #include <functional>
+#include <optional>
+#include <utility>
 
 #include "core/plan/forced.h"
 #include "core/plan/layout.h"
@@ -147,31 +149,52 @@ class Chooser {
          [](Choices& c, Index n) { c.resident = n; });
   }
 
+  /// Of the choices that the device's budget allows those that need the least host memory; where it
+  /// allows none, those that need the least of both.
+  [[nodiscard]] PlanBytes smallest_on_host() const {
+    std::optional<PlanBytes> best;
+    for (const Index batch : micro_batch_candidates())
+      for (const Index waves : wave_candidates(request_.sequences / batch)) {
+        const Choices choices = leanest(batch, waves);
+        if (choices.waves > choices.micro_batches) continue;
+        const PlanBytes bytes = plan_bytes(model_, choices);
+        const auto rank = [&](const PlanBytes& b) {
+          const bool too_large = b.device > budget_;
+          return std::pair(too_large, b.host() + (too_large ? b.device : 0));
+        };
+        if (!best || rank(bytes) < rank(*best)) best = bytes;
+      }
+    return best.value_or(PlanBytes());
+  }
+
   [[noreturn]] void refuse() const {
     Choices smallest = leanest(1, 1);
     if (!is_forced(request_, "waves")) smallest.waves = smallest.micro_batches;
     validate(smallest, model_);
     const PlanBytes bytes = plan_bytes(model_, smallest);
+    const bool generates = request_.purpose == Purpose::generate;
     // The CPU device's budget is what the store leaves: where that does not fit, it is the cause.
     const bool store_fits = request_.host_memory == 0 || bytes.store <= request_.host_memory;
-    if (bytes.device > budget_ && store_fits)
+    if (bytes.device > budget_ && store_fits) {
+      const Index reserve = request_.device_reserve;
       throw UserError(fmt::format(
           "the device memory budget of {} is too small for this model and sequence length; the "
-          "smallest that works is {} ({} for the plan, {} in reserve for the driver and "
-          "libraries). Raise --device-memory, shorten --seq-len, or loosen what is forced",
-          format_bytes(request_.device_memory),
-          format_bytes(bytes.device + request_.device_reserve), format_bytes(bytes.device),
-          format_bytes(request_.device_reserve)));
-    const bool train = request_.purpose == Purpose::train;
-    throw UserError(fmt::format(
-        "the model needs {} of host memory ({} of {}, {} of staging and spill), but {} are "
-        "available. {}",
-        format_bytes(bytes.host()), format_bytes(bytes.store),
-        train ? "weights, gradients and optimizer states" : "weights", format_bytes(bytes.pinned),
-        format_bytes(request_.host_memory),
-        train ? "Use a machine with more memory, fewer tokens a step, or --segment above 1 to "
-                "spill less"
-              : "Use a machine with more memory"));
+          "smallest that works is {}{}. Raise --device-memory, shorten {}",
+          format_bytes(request_.device_memory), ceil_to_mebibytes(bytes.device + reserve),
+          reserve > 0
+              ? fmt::format(" ({} for the plan, {} in reserve for the driver and libraries)",
+                            format_bytes(bytes.device), format_bytes(reserve))
+              : "",
+          generates ? "--context" : "--seq-len, or loosen what is forced"));
+    }
+    const PlanBytes least = smallest_on_host();
+    throw HostMemoryRefusal(
+        fmt::format("the model needs {} of host memory ({} of {}, {} of staging and spill), but {} "
+                    "are available",
+                    format_bytes(least.host()), format_bytes(least.store),
+                    generates ? "weights" : "weights, gradients and optimizer states",
+                    format_bytes(least.pinned), format_bytes(request_.host_memory)),
+        least);
   }
 
   const Model& model_;

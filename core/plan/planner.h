@@ -30,22 +30,37 @@ struct PlanRequest {
 /// A name that can be forced, and what it takes.
 struct ForcedChoice {
   std::string_view name;
-  std::string_view help;
+  std::string_view values;  ///< "N", "table|rows"
+  std::string_view help;    ///< what is chosen
 };
 const std::vector<ForcedChoice>& forced_choices();
 
-/// The fastest choices that fit the budget.
-/// @throws UserError when nothing fits (it says the smallest budget that works), or when a forced
-///         choice cannot be met
-Choices choose(const Model& model, const PlanRequest& request);
-
-/// Bytes that a plan for these choices allocates, without writing its lists.
+/// Bytes that a plan allocates.
 struct PlanBytes {
   Index device = 0;
   Index pinned = 0;
   Index store = 0;
   [[nodiscard]] Index host() const { return pinned + store; }
 };
+
+/// Nothing fits the host's memory.
+class HostMemoryRefusal : public UserError {
+ public:
+  HostMemoryRefusal(const std::string& message, const PlanBytes& smallest)
+      : UserError(message), smallest_(smallest) {}
+  /// Of the choices that need the least host memory.
+  [[nodiscard]] const PlanBytes& smallest() const { return smallest_; }
+
+ private:
+  PlanBytes smallest_;
+};
+
+/// The fastest choices that fit the budget.
+/// @throws UserError when nothing fits (it says the smallest budget that works; HostMemoryRefusal
+///         where it is the host's), or when a forced choice cannot be met
+Choices choose(const Model& model, const PlanRequest& request);
+
+/// What a plan for these choices allocates, without writing its lists.
 PlanBytes plan_bytes(const Model& model, const Choices& choices);
 
 /// One line of the memory table: buffers that differ only in their numbers, together.

@@ -10,17 +10,38 @@ namespace megatrain {
 
 namespace {
 
+enum class Unit : std::uint8_t { flops, bytes, elements, seconds };
+
 struct Field {
   std::string_view name;
   double Rates::* value;
+  Unit unit;
 };
 
-constexpr std::array<Field, 6> kFields = {{{"flops", &Rates::flops},
-                                           {"device_bandwidth", &Rates::device_bandwidth},
-                                           {"to_device", &Rates::to_device},
-                                           {"to_host", &Rates::to_host},
-                                           {"update", &Rates::update},
-                                           {"launch", &Rates::launch}}};
+constexpr std::array<Field, 6> kFields = {
+    {{"flops", &Rates::flops, Unit::flops},
+     {"device_bandwidth", &Rates::device_bandwidth, Unit::bytes},
+     {"to_device", &Rates::to_device, Unit::bytes},
+     {"to_host", &Rates::to_host, Unit::bytes},
+     {"update", &Rates::update, Unit::elements},
+     {"launch", &Rates::launch, Unit::seconds}}};
+
+std::string with_unit(double value, Unit unit) {
+  switch (unit) {
+    case Unit::flops:
+      return fmt::format("{:.4g} GFLOP/s", value / 1e9);
+    case Unit::bytes:
+      return format_bytes(static_cast<Index>(value)) + "/s";
+    case Unit::elements:
+      return fmt::format("{:.4g} million elements/s", value / 1e6);
+    case Unit::seconds:
+      return fmt::format("{:.4g} us", value * 1e6);
+  }
+  return "?";
+}
+
+/// A rate that predictions can divide by: no unit of it comes near the bound.
+bool is_usable(double rate) { return rate > 0 && rate < 1e18; }
 
 }  // namespace
 
@@ -59,15 +80,20 @@ Rates read_rates(const std::filesystem::path& file) {
     const char* begin = equals == std::string::npos ? nullptr : line.data() + equals + 3;
     const char* end = line.data() + line.size();
     const bool parsed = begin != nullptr && std::from_chars(begin, end, value).ptr == end;
-    if (known == nullptr || !parsed || !(value > 0))
+    if (known == nullptr || !parsed)
       throw UserError(
-          fmt::format("{} line {}: '{}' is not 'name = positive number'; write it anew "
+          fmt::format("{} line {}: '{}' is not 'name = number' of a rate; write it anew "
                       "with megatrain bench",
                       file.string(), number, line));
+    if (!is_usable(value))
+      throw UserError(
+          fmt::format("{} line {}: {} is {}; it must be above 0 and finite. Write it anew with "
+                      "megatrain bench",
+                      file.string(), number, key, value));
     rates.*(known->value) = value;
   }
   for (const Field& field : kFields)
-    if (!(rates.*(field.value) > 0))
+    if (rates.*(field.value) == 0)
       throw UserError(fmt::format("{} lacks '{}'; write it anew with megatrain bench",
                                   file.string(), field.name));
   return rates;
@@ -77,6 +103,13 @@ std::string format_rates(const Rates& rates) {
   std::string text;
   for (const Field& field : kFields)
     text += fmt::format("{} = {:.6g}\n", field.name, rates.*(field.value));
+  return text;
+}
+
+std::string describe(const Rates& rates) {
+  std::string text;
+  for (const Field& field : kFields)
+    text += fmt::format("{:<17} {}\n", field.name, with_unit(rates.*(field.value), field.unit));
   return text;
 }
 

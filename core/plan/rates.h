@@ -28,5 +28,7 @@ Rates assumed_rates(DeviceKind kind, DType compute);
 Rates read_rates(const std::filesystem::path& file);
 /// What read_rates reads.
 std::string format_rates(const Rates& rates);
+/// The same for a person: a line a rate, with units.
+std::string describe(const Rates& rates);
 
 }  // namespace megatrain

@@ -120,7 +120,10 @@ class Walk {
     if (!dataset.refusal.empty()) return dataset;
 
     Index bytes = bits_of(stored.type) / 8;
-    for (const Index dimension : dataset.shape) bytes = checked_mul(bytes, dimension);
+    for (const Index dimension : dataset.shape)
+      if (__builtin_mul_overflow(bytes, dimension, &bytes))
+        session_.refuse(fmt::format("{} of shape {} is larger than any file", quote(path),
+                                    shape_text(dataset.shape)));
     place(id, layout, type.get(), bytes, doing, dataset);
     dataset.type = stored.type;
     for (const Hdf5Attribute& attribute : dataset.attributes)

@@ -18,11 +18,11 @@ void bench(const BenchOptions& options) {
   console.line(fmt::format("measuring {} in {}, shapes of {}, {} tokens", machine.name,
                            name(machine.compute), source.name, tokens));
   ThreadPool pool(machine.threads);
-  const std::string rates = format_rates(measure_rates(machine, source.config, tokens, pool));
+  const Rates rates = measure_rates(machine, source.config, tokens, pool);
   io::write_file(options.rates,
                  fmt::format("# {} in {}, shapes of {}, {} tokens a micro-batch\n{}", machine.name,
-                             name(machine.compute), source.name, tokens, rates));
-  console.line(rates + "written to " + options.rates);
+                             name(machine.compute), source.name, tokens, format_rates(rates)));
+  console.line(describe(rates) + "written to " + options.rates);
 }
 
 }  // namespace megatrain::launcher

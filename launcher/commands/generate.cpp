@@ -8,6 +8,7 @@
 
 #include "core/train/generate.h"
 #include "io/byte_tokenizer.h"
+#include "launcher/console.h"
 #include "launcher/session/model_source.h"
 #include "launcher/session/plans.h"
 
@@ -15,9 +16,28 @@ namespace megatrain::launcher {
 
 namespace {
 
+/// Tokens that a context grows to by itself.
+constexpr Index kLongestContext = 4096;
+
 void print(std::string_view text) {
   std::fwrite(text.data(), 1, text.size(), stdout);
   std::fflush(stdout);
+}
+
+/// How far the model looks back. Each token costs a pass over the whole context: unless it is
+/// given, it is no longer than it has to be.
+Index choose_context(const GenerateOptions& options, const ModelConfig& config, Index prompt) {
+  const Index reach = config.max_positions;
+  if (options.context && *options.context > reach)
+    throw UserError(
+        fmt::format("--context is {}, but {} is made for {} tokens; give at most that many",
+                    *options.context, options.model, reach));
+  const Index text = prompt + std::min(options.tokens, reach);
+  const Index context = options.context.value_or(std::min({text, reach, kLongestContext}));
+  if (prompt > context)
+    Console().warning(fmt::format("the prompt has {} tokens, of which the model sees the last {}{}",
+                                  prompt, context, context < reach ? " (--context)" : ""));
+  return context;
 }
 
 }  // namespace
@@ -32,10 +52,7 @@ void generate(const GenerateOptions& options) {
   // Documents end with the end token, so that it also stands before their start.
   std::vector<std::int32_t> prompt = io::encode_bytes(options.prompt);
   if (prompt.empty()) prompt.push_back(io::kEndToken);
-  // Each token costs a pass over the whole context: no longer than it has to be.
-  const Index reach = source.config.max_positions;
-  const Index text = static_cast<Index>(prompt.size()) + std::min(options.tokens, reach);
-  const Index context = std::min(options.context.value_or(text), reach);
+  const Index context = choose_context(options, source.config, static_cast<Index>(prompt.size()));
 
   const Model model(source.config);
   const Machine machine =

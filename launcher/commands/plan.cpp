@@ -7,6 +7,7 @@
 #include "launcher/session/banner.h"
 #include "launcher/session/model_source.h"
 #include "launcher/session/plans.h"
+#include "launcher/session/training.h"
 
 namespace megatrain::launcher {
 
@@ -117,15 +118,18 @@ std::string to_json(const ModelSource& source, const Model& model, const Machine
 void plan(const RunOptions& options) {
   Console console;
   const ModelSource source = find_model(options.model);
+  // What train would refuse, its plan refuses too.
+  (void)training_options(options);
+  const io::Dataset data = open_data(options, source, /*required=*/false);
   const Model model(source.config);
   const Machine machine = open_machine(options.machine, model, Presence::planned);
-  const bool evaluates = options.val_fraction > 0 || !options.val_data.empty();
-  const RunPlans plans = plan_run(options, machine, model, evaluates);
+  const RunPlans plans = plan_run(options, machine, model);
   if (options.json) {
     console.line(to_json(source, model, machine, plans, find_rates(options, machine)));
     return;
   }
   print_banner(console, source, model, machine, plans, options);
+  print_data(console, data);
   print_table(console, plans.train, model);
   if (plans.evaluate) print_table(console, *plans.evaluate, model);
 }

@@ -11,8 +11,6 @@
 #include "core/store/host_store.h"
 #include "core/train/trainer.h"
 #include "io/atomic_file.h"
-#include "io/byte_tokenizer.h"
-#include "io/dataset.h"
 #include "launcher/console.h"
 #include "launcher/metrics_file.h"
 #include "launcher/options/config_file.h"
@@ -21,6 +19,7 @@
 #include "launcher/session/measure.h"
 #include "launcher/session/model_source.h"
 #include "launcher/session/plans.h"
+#include "launcher/session/training.h"
 #include "launcher/signals.h"
 
 namespace megatrain::launcher {
@@ -29,25 +28,6 @@ namespace {
 
 /// The first step that the ones before it have warmed up.
 constexpr Index kTracedStep = 3;
-
-TrainOptions train_options(const RunOptions& o) {
-  TrainOptions options;
-  options.steps = o.steps;
-  options.schedule = {.kind = parse_schedule(o.schedule),
-                      .lr = o.lr,
-                      .min_lr = o.min_lr,
-                      .warmup = o.warmup,
-                      .steps = o.steps};
-  options.schedule.validate();
-  options.adamw = {
-      .beta1 = o.beta1, .beta2 = o.beta2, .eps = o.eps, .weight_decay = o.weight_decay};
-  // The highest rate is refused now, not in the step that would reach it.
-  (void)adamw_coefficients(options.adamw, o.lr, /*clip=*/1, /*step=*/1, /*decays=*/true);
-  options.max_norm = o.clip;
-  options.seed = o.seed;
-  options.evaluate_every = o.val_every;
-  return options;
-}
 
 /// Refuses what can be known before the run about where its trace shall go.
 void check_trace_file(const std::optional<std::string>& file) {
@@ -58,20 +38,6 @@ void check_trace_file(const std::optional<std::string>& file) {
   if (path.has_parent_path() && !std::filesystem::is_directory(path.parent_path()))
     throw UserError(fmt::format("--trace {}: the folder {} does not exist", *file,
                                 path.parent_path().string()));
-}
-
-io::Dataset open_data(const RunOptions& options, const ModelSource& source) {
-  io::DatasetOptions data;
-  data.train.assign(options.data.begin(), options.data.end());
-  data.validation.assign(options.val_data.begin(), options.val_data.end());
-  data.validation_fraction = options.val_fraction;
-  data.sequence = options.seq_len;
-  data.vocabulary = source.config.vocabulary;
-  data.text_refusal = io::refuse_bytes(source.side_files, source.config.vocabulary);
-  io::Dataset dataset = io::open_dataset(data);
-  if (options.val_every > 0 && dataset.validation == nullptr)
-    throw UserError("--val-every needs held-out data: give --val-data or --val-fraction");
-  return dataset;
 }
 
 /// The options with everything decided that decides bits. Budgets that were left to the machine
@@ -137,7 +103,7 @@ double find_peak(const RunOptions& options, Machine& machine, const Model& model
     return machine.peak_flops;
   }
   source = "measured products";
-  return measure_products(machine, model.config(), measured_tokens(machine.kind));
+  return measure_peak(machine, model.config());
 }
 
 }  // namespace
@@ -152,17 +118,17 @@ int train(const RunOptions& options) {
   const RunFolder folder{options.out};
   check_run_folder(folder, options.overwrite, source.folder.value_or(""));
   check_trace_file(options.trace);
-  const TrainOptions training = train_options(options);
+  const TrainOptions training = training_options(options);
   const io::Dataset data = open_data(options, source);
-  const bool evaluates = data.validation != nullptr;
   const Model model(source.config);
   Machine machine = open_machine(options.machine, model, Presence::required);
-  RunPlans plans = plan_run(options, machine, model, evaluates);
+  RunPlans plans = plan_run(options, machine, model);
+  const Index model_bytes = model.parameter_count() * size_of(machine.compute);
+  require_disk_space(folder, model_bytes);
   const std::string config = resolved_config(options, machine, plans, model);
 
   print_banner(console, source, model, machine, plans, options);
-  console.line(fmt::format("data: {} tokens to train on, {} held out", data.train_tokens,
-                           data.validation_tokens));
+  print_data(console, data);
   std::string peak_source;
   const double peak = find_peak(options, machine, model, peak_source);
   console.line(fmt::format("MFU is against {} ({})", format_flops(peak), peak_source));
@@ -184,12 +150,11 @@ int train(const RunOptions& options) {
   const StopSignals signals;
   // Loading took its time: another run may have begun here meanwhile.
   check_run_folder(folder, options.overwrite, source.folder.value_or(""));
-  begin_run_folder(folder);
-  require_disk_space(folder.path, model.parameter_count() * size_of(machine.compute));
+  begin_run_folder(folder, model_bytes);
   io::write_file(folder.config(), config);
   io::write_file(folder.key(), key);
   MetricsFile file(folder.metrics());
-  StepConsole steps(console, options.steps, peak);
+  StepConsole steps(console, options.steps, peak, console.is_terminal());
   RunSink sink(steps, file, *machine.device);
   const auto stop = [&] { return signals.stop_requested() || sink.failure() != nullptr; };
   Trace trace;
@@ -202,6 +167,7 @@ int train(const RunOptions& options) {
     failure = std::current_exception();
     engine.flush();
   }
+  steps.finish();
   io::export_model(store, source.side_files, {.folder = folder.model(), .type = machine.compute},
                    pool, console.bytes_progress("saving the model"));
   console.line(fmt::format("{} after {} of {} steps; the model is in {}",

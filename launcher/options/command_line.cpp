@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 
 #include "launcher/options/config_file.h"
 
@@ -18,13 +19,41 @@ struct ParsedCommand {
   std::vector<CLI::Option*> options;  ///< in the order of command->options
 };
 
+/// Columns of the names in --help, and of the words beside them.
+constexpr std::size_t kNameWidth = 34;
+constexpr std::size_t kHelpWidth = 64;
+
+/// Breaks lines between words so that none is longer than kHelpWidth, as far as words allow.
+std::string wrap(std::string_view text) {
+  std::string wrapped;
+  std::size_t column = 0;
+  while (!text.empty()) {
+    const std::size_t end = std::min(text.find_first_of(" \n"), text.size());
+    if (column > 0 && column + 1 + end > kHelpWidth) {
+      wrapped += '\n';
+      column = 0;
+    } else if (column > 0) {
+      wrapped += ' ';
+      ++column;
+    }
+    wrapped += text.substr(0, end);
+    column += end;
+    if (end < text.size() && text[end] == '\n') {
+      wrapped += '\n';
+      column = 0;
+    }
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return wrapped;
+}
+
 std::string description(const Option& option) {
   std::string text = option.help;
-  if (option.required) return text + " (required)";
-  if (is_flag(option)) return text;
-  if (const auto values = texts(option))
+  if (option.required)
+    text += " (required)";
+  else if (const auto values = texts(option); values && !is_flag(option))
     text += fmt::format(" (default: {})", fmt::join(*values, " "));
-  return text;
+  return wrap(text);
 }
 
 /// Every value is taken as text here; set() gives it its type, as it does for files.
@@ -51,7 +80,7 @@ CLI::Option* add_option(CLI::App& app, const Option& option) {
 
 ParsedCommand add_command(CLI::App& app, const Command& command) {
   ParsedCommand parsed{&command, app.add_subcommand(command.name, command.help), {}};
-  parsed.app->get_formatter()->column_width(34);
+  parsed.app->get_formatter()->column_width(kNameWidth);
   for (const Option& option : command.options)
     parsed.options.push_back(add_option(*parsed.app, option));
   return parsed;

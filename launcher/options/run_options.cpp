@@ -33,8 +33,7 @@ std::string model_help() {
 std::string force_help() {
   std::string text = "Fix a choice of the planner (repeatable):";
   for (const ForcedChoice& choice : forced_choices())
-    text += fmt::format(" {} ({});", choice.name, choice.help);
-  text.back() = '.';
+    text += fmt::format("\n{}={}: {}", choice.name, choice.values, choice.help);
   return text;
 }
 
@@ -145,7 +144,7 @@ std::vector<Option> shared_table(RunOptions& o) {
        .help = model_help(),
        .target = &o.model,
        .required = true},
-      {"data", kModel, "FILE", "Training data: .txt, .jsonl (a \"text\" each) or .bin tokens",
+      {"data", kModel, "FILE", "Training data: .txt, .jsonl (a \"text\" a line) or .bin tokens",
        &o.data},
       {"val-data", kModel, "FILE", "Held-out data; not with --val-fraction", &o.val_data},
       {"val-fraction",
@@ -252,6 +251,13 @@ void require_options(std::vector<Option>& table, std::initializer_list<std::stri
       if (option.name == name) option.required = true;
 }
 
+/// Says of options that a command takes, so that configurations can be shared, but has no use for.
+void mark_unneeded(std::vector<Option>& table, std::initializer_list<std::string_view> names) {
+  for (Option& option : table)
+    for (const std::string_view name : names)
+      if (option.name == name) option.help += "; taken, but a plan does not need it";
+}
+
 }  // namespace
 
 std::vector<Option> train_table(RunOptions& options) {
@@ -281,6 +287,7 @@ std::vector<std::pair<std::string, std::string>> decisive_options(const RunOptio
 
 std::vector<Option> plan_table(RunOptions& options) {
   std::vector<Option> table = shared_table(options);
+  mark_unneeded(table, {"out", "seed", "peak", "trace"});
   table.push_back({.name = "json",
                    .group = kRun,
                    .value = "",
@@ -319,8 +326,8 @@ std::vector<Option> generate_table(GenerateOptions& o) {
       {"context",
        kSampling,
        "TOKENS",
-       "Most tokens that the model looks back; absent: prompt and text, if the model reaches so "
-       "far",
+       "Tokens that the model looks back, at most the length it is made for; absent: prompt and "
+       "text, up to 4096",
        &o.context,
        {},
        1.0},

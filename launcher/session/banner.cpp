@@ -41,16 +41,29 @@ void print_banner(Console& console, const ModelSource& source, const Model& mode
   console.line(fmt::format("plan: {}", describe(choices, model)));
   for (const std::string& note : plans.notes) console.line("  " + note);
   const Index store = store_bytes(model, choices.master, choices.gradient_bytes()).total();
-  console.line(fmt::format("memory: device {} of {} ({} in reserve), pinned {}, host store {}",
+  const std::string reserve =
+      machine.device_reserve > 0
+          ? fmt::format(" ({} in reserve)", format_bytes(machine.device_reserve))
+          : "";
+  console.line(fmt::format("memory: device {} of {}{}, pinned {}, host store {}",
                            format_bytes(plans.device_bytes() + machine.device_reserve),
-                           format_bytes(machine.device_memory),
-                           format_bytes(machine.device_reserve), format_bytes(plans.pinned_bytes()),
-                           format_bytes(store)));
+                           format_bytes(machine.device_memory), reserve,
+                           format_bytes(plans.pinned_bytes()), format_bytes(store)));
   const Rates rates = find_rates(options, machine);
   const Simulation simulation = simulate(plans.train, rates);
   console.line(fmt::format("predicted step: {}, bound by {} (rates: {})",
                            format_seconds(simulation.step_seconds), bound_text(simulation),
                            rates.source));
+}
+
+void print_data(Console& console, const io::Dataset& data) {
+  if (data.train)
+    console.line(fmt::format("data: {} tokens to train on, {} held out", data.train_tokens,
+                             data.validation_tokens));
+  else
+    console.line(fmt::format(
+        "data: none is given to train on{}",
+        data.validation ? fmt::format(", {} tokens held out", data.validation_tokens) : ""));
 }
 
 }  // namespace megatrain::launcher

@@ -39,11 +39,16 @@ void choose_compute(Machine& machine, const MachineOptions& options) {
   machine.master = machine.compute == DType::bf16 ? MasterFormat::split : MasterFormat::fp32;
 }
 
-/// The CPU device's memory is the host's: the store comes first, then the rest is shared.
+/// What the host store is taken to need before there is a plan.
+Index expected_store(const Machine& machine, const Model& model, StoreContents contents) {
+  const Index gradient_bytes = size_of(machine.compute);
+  return store_bytes(model, machine.master, gradient_bytes, contents).total();
+}
+
+/// The CPU device's memory is the host's: the store comes first, then the rest is halved.
 void share_host_memory(Machine& machine, const MachineOptions& options, const Model& model,
                        StoreContents contents) {
-  const Index gradient_bytes = machine.compute == DType::bf16 ? 2 : 4;
-  const Index store = store_bytes(model, machine.master, gradient_bytes, contents).total();
+  const Index store = expected_store(machine, model, contents);
   const Index available = machine.host_memory;
   if (options.device_memory) {
     machine.device_memory = options.device_memory->bytes;
@@ -136,6 +141,15 @@ Machine open_machine(const MachineOptions& options, const Model& model, Presence
   return machine;
 }
 
+Index sufficient_host_memory(const MachineOptions& options, const Machine& machine,
+                             const Model& model, const PlanBytes& plan, StoreContents contents) {
+  if (machine.kind == DeviceKind::cuda) return plan.host();
+  if (options.device_memory) return plan.host() + options.device_memory->bytes;
+  // share_host_memory() the other way round: each half must hold its part.
+  const Index store = expected_store(machine, model, contents);
+  return store + 2 * std::max(plan.device, plan.host() - store);
+}
+
 ops::AttentionBackend choose_attention(const Machine& machine, const Model& model, Index sequence,
                                        bool deterministic, std::string& why) {
   using ops::AttentionBackend;
@@ -156,6 +170,18 @@ ops::AttentionBackend choose_attention(const Machine& machine, const Model& mode
     if (!why.empty()) return AttentionBackend::own;
   }
   return fastest;
+}
+
+void require_attention(const Machine& machine, const Model& model, Index sequence,
+                       ops::AttentionBackend backend) {
+  if (!machine.ops) return;
+  const ModelConfig& config = model.config();
+  for (Index layer = 0; layer < config.layers; ++layer) {
+    const std::string why =
+        machine.ops->attention_refusal(attention_shape(machine, config, layer, sequence), backend);
+    if (!why.empty())
+      throw UserError(fmt::format("--force attention={}: {}", ops::name(backend), why));
+  }
 }
 
 }  // namespace megatrain::launcher

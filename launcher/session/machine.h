@@ -9,6 +9,7 @@
 
 #include "core/model/model.h"
 #include "core/ops/ops.h"
+#include "core/plan/planner.h"
 #include "core/store/host_store.h"
 #include "launcher/options/run_options.h"
 
@@ -39,9 +40,19 @@ enum class Presence : std::uint8_t { required, planned };
 Machine open_machine(const MachineOptions& options, const Model& model, Presence presence,
                      StoreContents contents = StoreContents::training);
 
+/// The least --host-memory under which a plan of these bytes fits: the CPU device takes its own
+/// memory from it too.
+Index sufficient_host_memory(const MachineOptions& options, const Machine& machine,
+                             const Model& model, const PlanBytes& plan, StoreContents contents);
+
 /// The attention kernels for this model: the fastest that serve it.
 /// @param why  receives the reason when it is not the fastest the device kind knows
 ops::AttentionBackend choose_attention(const Machine& machine, const Model& model, Index sequence,
                                        bool deterministic, std::string& why);
+
+/// Refuses kernels that do not serve this model on this device; where the device is not here, the
+/// run will tell. @throws UserError with the reason
+void require_attention(const Machine& machine, const Model& model, Index sequence,
+                       ops::AttentionBackend backend);
 
 }  // namespace megatrain::launcher

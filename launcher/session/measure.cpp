@@ -15,6 +15,10 @@ namespace {
 
 /// Long enough for clocks and caches to settle.
 constexpr double kMeasuredSeconds = 0.3;
+/// A run shall not wait for a number that only scales another one.
+constexpr double kPeakSeconds = 0.02;
+/// Of one product: some milliseconds on two cores.
+constexpr double kPeakFlops = 1e9;
 
 double seconds_now() {
   using Clock = std::chrono::steady_clock;
@@ -23,7 +27,8 @@ double seconds_now() {
 
 /// Seconds that one call takes: calls in rounds of growing size until a round is long enough.
 /// @param wait  returns when the work that `enqueue` started is done
-double seconds_a_call(const std::function<void()>& enqueue, const std::function<void()>& wait) {
+double seconds_a_call(const std::function<void()>& enqueue, const std::function<void()>& wait,
+                      double least_seconds = kMeasuredSeconds) {
   enqueue();
   wait();
   for (Index calls = 1;; calls *= 2) {
@@ -31,7 +36,7 @@ double seconds_a_call(const std::function<void()>& enqueue, const std::function<
     for (Index i = 0; i < calls; ++i) enqueue();
     wait();
     const double seconds = seconds_now() - begin;
-    if (seconds >= kMeasuredSeconds) return seconds / static_cast<double>(calls);
+    if (seconds >= least_seconds) return seconds / static_cast<double>(calls);
   }
 }
 
@@ -143,13 +148,11 @@ double measure_launch(Machine& machine) {
       });
 }
 
-}  // namespace
-
-double measure_products(Machine& machine, const ModelConfig& config, Index tokens) {
+/// FLOP/s of the products of an MLP: forward, gradient of the input, gradient of the weights.
+double measure_products(Machine& machine, const ProductShape& shape, double least_seconds) {
   const auto stream = machine.device->make_stream("measurement");
   const DType type = machine.compute;
-  const Index hidden = config.hidden;
-  const Index inner = config.intermediate;
+  const auto [tokens, hidden, inner] = shape;
   const Index x_bytes = tokens * hidden * size_of(type);
   const Index y_bytes = tokens * inner * size_of(type);
   const Index w_bytes = hidden * inner * size_of(type);
@@ -203,16 +206,34 @@ double measure_products(Machine& machine, const ModelConfig& config, Index token
   };
   double seconds = 0;
   for (const ops::Gemm& product : products)
-    seconds +=
-        seconds_a_call([&] { machine.ops->run(*stream, product); }, [&] { stream->synchronize(); });
-  return 3 * 2.0 * static_cast<double>(tokens) * static_cast<double>(hidden) *
-         static_cast<double>(inner) / seconds;
+    seconds += seconds_a_call([&] { machine.ops->run(*stream, product); },
+                              [&] { stream->synchronize(); }, least_seconds);
+  return static_cast<double>(products.size()) * shape.flops() / seconds;
+}
+
+}  // namespace
+
+ProductShape peak_shape(DeviceKind kind, const ModelConfig& config) {
+  ProductShape shape{measured_tokens(kind), config.hidden, config.intermediate};
+  if (kind == DeviceKind::cuda) return shape;
+  while (shape.flops() > kPeakFlops) {
+    Index& largest =
+        std::max({std::ref(shape.tokens), std::ref(shape.hidden), std::ref(shape.inner)},
+                 std::less<Index>());
+    largest = ceil_div(largest, 2);
+  }
+  return shape;
+}
+
+double measure_peak(Machine& machine, const ModelConfig& config) {
+  return measure_products(machine, peak_shape(machine.kind, config), kPeakSeconds);
 }
 
 Rates measure_rates(Machine& machine, const ModelConfig& config, Index tokens, ThreadPool& pool) {
   Rates rates;
   rates.source = "measured";
-  rates.flops = measure_products(machine, config, tokens);
+  rates.flops =
+      measure_products(machine, {tokens, config.hidden, config.intermediate}, kMeasuredSeconds);
   rates.device_bandwidth = measure_elementwise(machine, config, tokens);
   measure_copies(machine, pool, rates);
   rates.update = measure_update(machine, pool);

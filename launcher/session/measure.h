@@ -11,9 +11,23 @@ namespace megatrain::launcher {
 /// Tokens of a micro-batch that keep such a device busy.
 constexpr Index measured_tokens(DeviceKind kind) { return kind == DeviceKind::cuda ? 8192 : 1024; }
 
-/// FLOP/s of the products of an MLP (forward, gradient of the input, gradient of the weights) on
-/// `tokens` tokens. Takes some tenths of a second.
-double measure_products(Machine& machine, const ModelConfig& config, Index tokens);
+/// A product of an MLP: [tokens, hidden] by [hidden, inner].
+struct ProductShape {
+  Index tokens = 0;
+  Index hidden = 0;
+  Index inner = 0;
+  [[nodiscard]] double flops() const {
+    return 2.0 * static_cast<double>(tokens) * static_cast<double>(hidden) *
+           static_cast<double>(inner);
+  }
+};
+
+/// What measure_peak multiplies: the model's MLP, on the CPU device cut down to 1 GFLOP a product.
+ProductShape peak_shape(DeviceKind kind, const ModelConfig& config);
+
+/// FLOP/s of matrix products on this machine, for MFU where there is no data sheet. Takes some
+/// tenths of a second at most.
+double measure_peak(Machine& machine, const ModelConfig& config);
 
 /// Every rate that predictions divide by.
 Rates measure_rates(Machine& machine, const ModelConfig& config, Index tokens, ThreadPool& pool);

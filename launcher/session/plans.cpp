@@ -6,6 +6,7 @@
 
 #include "core/plan/writers.h"
 #include "launcher/session/numerics_key.h"
+#include "launcher/session/training.h"
 
 namespace megatrain::launcher {
 
@@ -88,6 +89,25 @@ Plan plan_evaluation(const PlanRequest& train, const Plan& train_plan, const Mod
   }
 }
 
+/// choose(), with what to do about a host memory that is too small.
+Choices choose_for(const MachineOptions& options, const Machine& machine, const Model& model,
+                   const PlanRequest& request, StoreContents contents) {
+  try {
+    return choose(model, request);
+  } catch (const HostMemoryRefusal& refusal) {
+    const std::string works = ceil_to_mebibytes(
+        sufficient_host_memory(options, machine, model, refusal.smallest(), contents));
+    const std::string instead = contents == StoreContents::training
+                                    ? "take fewer tokens a step or a smaller model"
+                                    : "take a smaller model";
+    throw UserError(
+        options.host_memory
+            ? fmt::format("{}. --host-memory {} works; or {}", refusal.what(), works, instead)
+            : fmt::format("{}. Use a machine that has {} of it free, or {}", refusal.what(), works,
+                          instead));
+  }
+}
+
 void require_backend(const Choices& choices, bool deterministic) {
   if (deterministic && choices.compute.attention == ops::AttentionBackend::cudnn)
     throw UserError(
@@ -105,8 +125,7 @@ Index RunPlans::pinned_bytes() const {
   return std::max(train.pinned_bytes, evaluate ? evaluate->pinned_bytes : 0);
 }
 
-RunPlans plan_run(const RunOptions& options, const Machine& machine, const Model& model,
-                  bool evaluates) {
+RunPlans plan_run(const RunOptions& options, const Machine& machine, const Model& model) {
   RunPlans plans;
   PlanRequest request = make_request(machine, model, options.seq_len, step_sequences(options),
                                      options.machine.deterministic, plans.notes);
@@ -116,12 +135,14 @@ RunPlans plan_run(const RunOptions& options, const Machine& machine, const Model
     key = read_key(*options.key);
     for (const auto& [name, value] : key->forced()) add_forced(request.forced, name, value);
   }
-  const Choices choices = choose(model, request);
+  const Choices choices =
+      choose_for(options.machine, machine, model, request, StoreContents::training);
   require_backend(choices, options.machine.deterministic);
+  require_attention(machine, model, options.seq_len, choices.compute.attention);
   plans.key = numerics_key(choices, model, machine.numerics);
   if (key) key->require_equal(plans.key, !machine.numerics.empty());
   plans.train = make_plan(model, choices);
-  if (evaluates) plans.evaluate = plan_evaluation(request, plans.train, model);
+  if (evaluates(options)) plans.evaluate = plan_evaluation(request, plans.train, model);
   const Index reach = model.config().max_positions;
   if (options.seq_len > reach)
     plans.notes.push_back(
@@ -135,7 +156,7 @@ Plan plan_generation(const MachineOptions& options, const Machine& machine, cons
   std::vector<std::string> notes;
   PlanRequest request = make_request(machine, model, context, 1, options.deterministic, notes);
   request.purpose = Purpose::generate;
-  return make_plan(model, choose(model, request));
+  return make_plan(model, choose_for(options, machine, model, request, StoreContents::weights));
 }
 
 std::string describe(const Choices& c, const Model& model) {

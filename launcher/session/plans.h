@@ -21,11 +21,9 @@ struct RunPlans {
   [[nodiscard]] Index pinned_bytes() const;
 };
 
-/// @param evaluates  whether there is held-out data
 /// @throws UserError when the batch cannot be cut, a forced choice or key cannot be met, or the
 ///         budget is too small
-RunPlans plan_run(const RunOptions& options, const Machine& machine, const Model& model,
-                  bool evaluates);
+RunPlans plan_run(const RunOptions& options, const Machine& machine, const Model& model);
 
 /// A plan that gives the logits of one sequence of at most `context` tokens.
 Plan plan_generation(const MachineOptions& options, const Machine& machine, const Model& model,

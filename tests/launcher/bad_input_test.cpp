@@ -1,12 +1,23 @@
 // Every kind of mistake: exit code 2, one message on stderr that names what is wrong, and nothing
 // written.
 
+#include <algorithm>
+
 #include "tests/launcher/run_test.h"
 
 namespace megatrain::launcher {
 namespace {
 
 namespace fs = std::filesystem;
+
+/// The word that follows `before` in a message; empty when that is not there.
+std::string word_after(const std::string& message, const std::string& before) {
+  const auto at = message.find(before);
+  if (at == std::string::npos) return "";
+  const auto begin = at + before.size();
+  const auto end = message.find_first_of(" .;\n", begin);
+  return message.substr(begin, end - begin);
+}
 
 class BadInput : public RunTest {
  protected:
@@ -123,12 +134,74 @@ TEST_F(BadInput, SmallestBudgetThatIsNamedWorks) {
   *budget = "1MiB";
   const std::string message = run_program(arguments).err;
   const std::string before = "smallest that works is ";
-  const auto at = message.find(before);
-  ASSERT_NE(at, std::string::npos) << message;
-  // It is rounded to a hundredth of its unit.
-  *budget = std::to_string(std::stod(message.substr(at + before.size())) + 0.01) + "MiB";
+  *budget = word_after(message, before);
   const Outcome outcome = run_program(arguments);
   EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+}
+
+TEST_F(BadInput, HostMemoryThatIsNamedWorksAndLessDoesNot) {
+  for (const bool device_too : {true, false}) {
+    std::vector<std::string> arguments = {"plan"};
+    append(arguments, small({"--host-memory", "1MiB"}));
+    if (device_too)
+      std::ranges::replace(arguments, std::string("256MiB"), std::string("64MiB"));
+    else
+      arguments.erase(std::ranges::find(arguments, "--device-memory"),
+                      std::ranges::find(arguments, "256MiB") + 1);
+    // A device that takes more than there is, is another message.
+    const auto budget = std::ranges::find(arguments, "--host-memory") + 1;
+    *budget = "65MiB";
+    if (!device_too) *budget = "1MiB";
+    const Outcome refused = run_program(arguments);
+    EXPECT_EQ(refused.exit_code, 2);
+    *budget = word_after(refused.err, "--host-memory ");
+    const Outcome outcome = run_program(arguments);
+    EXPECT_EQ(outcome.exit_code, 0) << refused.err << outcome.err;
+    *budget = std::to_string(std::stoll(*budget) - 1) + "MiB";
+    EXPECT_EQ(run_program(arguments).exit_code, 2) << *budget;
+  }
+}
+
+TEST_F(BadInput, APlanRefusesWhatItsRunWould) {
+  const auto expect_plan_refused = [&](std::vector<std::string> more,
+                                       const std::vector<std::string>& words) {
+    std::vector<std::string> arguments = {"plan"};
+    append(arguments, small(more));
+    expect_refused(arguments, words);
+    more.insert(more.begin(), {"--steps", "1"});
+    expect_run_refused(more, words);
+  };
+  write_text(path("ids.bin"), std::string(400, '\7'));
+  expect_plan_refused({"--data", path("none.txt")}, {"none.txt"});
+  expect_plan_refused({"--data", path("ids.bin")}, {"ids.bin", "vocabulary"});
+  expect_plan_refused({"--val-data", path("ids.bin")}, {"ids.bin", "vocabulary"});
+  expect_plan_refused({"--val-fraction", "1"}, {"fraction"});
+  expect_plan_refused({"--val-every", "1"}, {"--val-data"});
+  expect_plan_refused({"--beta1", "1"}, {"beta1"});
+  expect_plan_refused({"--warmup", "3", "--schedule", "cosine", "--min-lr", "1"}, {"1"});
+  expect_plan_refused({"--force", "attention=cudnn"}, {"attention=cudnn", "CPU"});
+
+  std::vector<std::string> arguments = {"plan", "--data", path("text.txt"), "--val-fraction",
+                                        "0.5"};
+  append(arguments, small());
+  const Outcome outcome = run_program(arguments);
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_NE(outcome.out.find(" tokens to train on, "), std::string::npos) << outcome.out;
+  EXPECT_EQ(outcome.out.find("in reserve"), std::string::npos) << outcome.out;
+}
+
+TEST_F(BadInput, KernelsOfAnotherDeviceAreRefusedBeforeMemoryIsTaken) {
+  const Outcome outcome =
+      run_program(train("run", small({"--force", "attention=cudnn", "--steps", "1"})));
+  EXPECT_EQ(outcome.exit_code, 2);
+  EXPECT_NE(outcome.err.find("--force attention=cudnn"), std::string::npos) << outcome.err;
+  EXPECT_EQ(outcome.out, "") << "the plan is already shown";
+}
+
+TEST_F(BadInput, AContextLongerThanTheModelReaches) {
+  expect_refused({"generate", "--model", "llama-tiny", "--device", "cpu", "--prompt", "x",
+                  "--context", "100000"},
+                 {"--context is 100000", "llama-tiny", "at most that many"});
 }
 
 TEST_F(BadInput, OutIsAFile) {

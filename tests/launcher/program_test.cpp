@@ -168,10 +168,23 @@ TEST_F(Runs, ListsTakeSeveralValuesAndTheLastOfTwoSingleValuesCounts) {
   EXPECT_NE(read_file(path("run/config.toml")).find("text.txt\", \""), std::string::npos);
 }
 
+TEST_F(Runs, HelpListsWhatCanBeForcedAndStaysNarrow) {
+  const std::string help = run_program({"plan", "--help"}).out;
+  std::size_t choices = 0;
+  for (const std::string& line : lines_of(help)) {
+    EXPECT_LE(line.size(), 120u) << line;
+    for (const char* choice : {" slots=N: ", " keep=boundary|attention|all: ", " waves=N: "})
+      if (line.find(choice) != std::string::npos) ++choices;
+  }
+  EXPECT_EQ(choices, 3u) << help;
+  EXPECT_NE(help.find("a plan does not need it"), std::string::npos) << help;
+}
+
 TEST_F(Runs, GeneratesFromAPromptLongerThanTheModelReachesAndAnyNumberOfTokens) {
   const Outcome outcome = run_program({"generate", "--model", "llama-tiny", "--device", "cpu",
                                        "--prompt", std::string(5000, 'x'), "--tokens", "2"});
   EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_NE(outcome.err.find("the prompt has 5000 tokens"), std::string::npos) << outcome.err;
   // A budget that is refused shows that the context was computed without starting to write.
   const Outcome endless = run_program({"generate", "--model", "llama-tiny", "--device", "cpu",
                                        "--device-memory", "1", "--tokens", "9223372036854775807"});

@@ -58,11 +58,37 @@ TEST(Planner, ATooSmallBudgetNamesTheSmallestThatWorks) {
   const auto found = text.find(marker);
   ASSERT_NE(found, std::string::npos) << text;
   const std::string size =
-      text.substr(found + marker.size(), text.find(" (", found) - found - marker.size());
-  // The text rounds to two digits; one part in a hundred more is enough, as much less is not.
-  request.device_memory = parse_bytes(size) / 100 * 101;
+      text.substr(found + marker.size(), text.find('.', found) - found - marker.size());
+  // It is in whole MiB.
+  request.device_memory = parse_bytes(size);
   EXPECT_EQ(refusal(model, request), "");
-  request.device_memory = parse_bytes(size) / 100 * 98;
+  request.device_memory -= 1 << 20;
+  EXPECT_NE(refusal(model, request), "");
+  EXPECT_EQ(text.find("reserve"), std::string::npos) << "there is none: " << text;
+  EXPECT_NE(text.find("--seq-len"), std::string::npos) << text;
+  request.device_reserve = 1 << 20;
+  EXPECT_NE(refusal(model, request).find("1.00 MiB in reserve"), std::string::npos);
+  request.purpose = Purpose::generate;
+  request.sequences = 1;
+  request.device_memory = 4 << 20;
+  EXPECT_NE(refusal(model, request).find("shorten --context"), std::string::npos)
+      << refusal(model, request);
+}
+
+TEST(Planner, ATooSmallHostNamesTheSmallestThatWorks) {
+  const Model model(preset("qwen2.5-0.5b"));
+  PlanRequest request = request_for_7b();
+  request.host_memory = 1 << 30;
+  Index smallest = 0;
+  try {
+    (void)choose(model, request);
+    FAIL() << "a model of 7 GB of states fits 1 GiB";
+  } catch (const HostMemoryRefusal& refusal) {
+    smallest = refusal.smallest().host();
+  }
+  request.host_memory = smallest;
+  EXPECT_EQ(refusal(model, request), "");
+  request.host_memory = smallest - 1;
   EXPECT_NE(refusal(model, request), "");
 }
 
@@ -206,6 +232,27 @@ TEST(RatesFile, RoundTripsAndRefusesNonsense) {
   std::ofstream(path) << "flops = 1e12\n";
   EXPECT_THROW(read_rates(path), UserError);
   EXPECT_THROW(read_rates("/nowhere/rates"), UserError);
+  for (const std::string value : {"inf", "nan", "-1", "0", "1e300"}) {
+    std::ofstream(path) << "# measured\nlaunch = " << value << '\n';
+    try {
+      (void)read_rates(path);
+      ADD_FAILURE() << value << " is taken as a rate";
+    } catch (const UserError& error) {
+      EXPECT_NE(std::string(error.what()).find("line 2: launch is "), std::string::npos)
+          << error.what();
+    }
+  }
+}
+
+TEST(RatesFile, IsDescribedWithUnits) {
+  Rates rates;
+  rates.flops = 1.5e12;
+  rates.device_bandwidth = 3.0 * (1 << 30);
+  rates.update = 4e8;
+  rates.launch = 5e-6;
+  const std::string text = describe(rates);
+  for (const char* part : {"1500 GFLOP/s", "3.00 GiB/s", "400 million elements/s", "5 us"})
+    EXPECT_NE(text.find(part), std::string::npos) << text;
 }
 
 }  // namespace

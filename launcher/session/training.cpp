@@ -1,0 +1,44 @@
+#include "launcher/session/training.h"
+
+#include "io/byte_tokenizer.h"
+
+namespace megatrain::launcher {
+
+TrainOptions training_options(const RunOptions& o) {
+  TrainOptions options;
+  options.steps = o.steps;
+  options.schedule = {.kind = parse_schedule(o.schedule),
+                      .lr = o.lr,
+                      .min_lr = o.min_lr,
+                      .warmup = o.warmup,
+                      .steps = o.steps};
+  options.schedule.validate();
+  options.adamw = {
+      .beta1 = o.beta1, .beta2 = o.beta2, .eps = o.eps, .weight_decay = o.weight_decay};
+  // The highest rate is refused now, not in the step that would reach it.
+  (void)adamw_coefficients(options.adamw, o.lr, /*clip=*/1, /*step=*/1, /*decays=*/true);
+  options.max_norm = o.clip;
+  options.seed = o.seed;
+  options.evaluate_every = o.val_every;
+  return options;
+}
+
+bool evaluates(const RunOptions& options) {
+  return options.val_fraction > 0 || !options.val_data.empty();
+}
+
+io::Dataset open_data(const RunOptions& options, const ModelSource& source, bool required) {
+  if (options.val_every > 0 && !evaluates(options))
+    throw UserError("--val-every needs held-out data: give --val-data or --val-fraction");
+  io::DatasetOptions data;
+  data.train.assign(options.data.begin(), options.data.end());
+  data.train_required = required;
+  data.validation.assign(options.val_data.begin(), options.val_data.end());
+  data.validation_fraction = options.val_fraction;
+  data.sequence = options.seq_len;
+  data.vocabulary = source.config.vocabulary;
+  data.text_refusal = io::refuse_bytes(source.side_files, source.config.vocabulary);
+  return io::open_dataset(data);
+}
+
+}  // namespace megatrain::launcher

@@ -1,0 +1,90 @@
+// Pieces of a run that need no run.
+
+#include <algorithm>
+
+#include "launcher/console.h"
+#include "launcher/run_folder.h"
+#include "launcher/session/measure.h"
+#include "tests/launcher/run_test.h"
+
+namespace megatrain::launcher {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// The steps that get a line when each takes `seconds`; the run ends after `steps` of `planned`.
+std::vector<std::string> lines_of_steps(Index steps, Index planned, double seconds,
+                                        bool every_step) {
+  ::testing::internal::CaptureStdout();
+  {
+    Console console;
+    StepConsole step_console(console, planned, 0, every_step);
+    for (Index step = 1; step <= steps; ++step)
+      step_console.step({.step = step, .seconds = seconds, .tokens_per_second = 1});
+    step_console.finish();
+  }
+  std::vector<std::string> lines = lines_of(::testing::internal::GetCapturedStdout());
+  for (std::string& line : lines) line.resize(line.find('/'));
+  return lines;
+}
+
+TEST(StepConsole, ShowsTheFirstTheLastAndAboutOneALineASecond) {
+  EXPECT_EQ(lines_of_steps(10, 10, 0.25, false),
+            (std::vector<std::string>{"step  1", "step  5", "step  9", "step 10"}));
+  EXPECT_EQ(lines_of_steps(3, 3, 5, false).size(), 3u) << "slow steps have a line each";
+  EXPECT_EQ(lines_of_steps(700, 1000, 1e-4, false),
+            (std::vector<std::string>{"step    1", "step  700"}))
+      << "a run that ends early";
+  EXPECT_EQ(lines_of_steps(50, 50, 1e-4, true).size(), 50u);
+}
+
+TEST(StepConsole, NeverHidesASkippedStep) {
+  ::testing::internal::CaptureStdout();
+  {
+    Console console;
+    StepConsole step_console(console, 9, 0, false);
+    for (Index step = 1; step <= 9; ++step)
+      step_console.step({.step = step, .skipped = step == 4, .seconds = 1e-4});
+  }
+  const std::string text = ::testing::internal::GetCapturedStdout();
+  EXPECT_NE(text.find("SKIPPED"), std::string::npos) << text;
+  EXPECT_EQ(lines_of(text).size(), 3u) << text;
+}
+
+using RunFolders = RunTest;
+
+TEST_F(RunFolders, ARunThatDoesNotFitTheDiskLeavesTheEarlierOneWhole) {
+  const RunFolder folder{path("run")};
+  fs::create_directories(folder.model());
+  for (const fs::path& file :
+       {folder.metrics(), folder.config(), folder.key(), folder.model() / "model.safetensors"})
+    write_text(file, "an earlier run");
+  EXPECT_THROW(begin_run_folder(folder, Index{1} << 60), UserError);
+  for (const fs::path& file :
+       {folder.metrics(), folder.config(), folder.key(), folder.model() / "model.safetensors"})
+    EXPECT_EQ(read_file(file), "an earlier run") << file;
+  begin_run_folder(folder, 1);
+  EXPECT_TRUE(fs::is_empty(folder.path));
+}
+
+TEST_F(RunFolders, TheDiskOfAFolderThatIsNotThereYetIsAskedAndNothingIsMade) {
+  const RunFolder folder{path("new/deeper/run")};
+  EXPECT_THROW(require_disk_space(folder, Index{1} << 60), UserError);
+  EXPECT_NO_THROW(require_disk_space(folder, 1));
+  EXPECT_FALSE(fs::exists(path("new")));
+}
+
+TEST(Peak, IsMeasuredWithProductsThatTwoCoresDoInMilliseconds) {
+  for (const std::string& name : preset_names()) {
+    const ModelConfig config = preset(name);
+    const ProductShape shape = peak_shape(DeviceKind::cpu, config);
+    EXPECT_LE(shape.flops(), 1e9) << name;
+    EXPECT_GE(std::min({shape.tokens, shape.hidden, shape.inner}),
+              std::min<Index>(config.hidden, 256))
+        << name << ": too thin to be a peak";
+    EXPECT_EQ(peak_shape(DeviceKind::cuda, config).hidden, config.hidden);
+  }
+}
+
+}  // namespace
+}  // namespace megatrain::launcher
