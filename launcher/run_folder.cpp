@@ -14,16 +14,8 @@ namespace fs = std::filesystem;
 
 namespace {
 
-std::array<fs::path, 4> files_of(const RunFolder& folder) {
-  return {folder.metrics(), folder.config(), folder.key(), folder.model()};
-}
-
-bool is_inside(const fs::path& path, const fs::path& folder) {
-  std::error_code ignored;
-  const fs::path inner = fs::weakly_canonical(path, ignored);
-  const fs::path outer = fs::weakly_canonical(folder, ignored);
-  const auto [rest, unused] = std::mismatch(outer.begin(), outer.end(), inner.begin(), inner.end());
-  return rest == outer.end();
+std::array<fs::path, 5> files_of(const RunFolder& folder) {
+  return {folder.metrics(), folder.config(), folder.key(), folder.model(), folder.checkpoints()};
 }
 
 /// Bytes of a file, or of the files in a folder; 0 where there is none.
@@ -38,7 +30,15 @@ Index bytes_in(const fs::path& path) {
 
 }  // namespace
 
-void check_run_folder(const RunFolder& folder, bool overwrite, const fs::path& model) {
+bool RunFolder::holds(const fs::path& other) const {
+  std::error_code ignored;
+  const fs::path inner = fs::weakly_canonical(other, ignored);
+  const fs::path outer = fs::weakly_canonical(path, ignored);
+  const auto [rest, unused] = std::mismatch(outer.begin(), outer.end(), inner.begin(), inner.end());
+  return rest == outer.end();
+}
+
+void check_run_folder(const RunFolder& folder, bool overwrite, const fs::path& source) {
   const fs::path& path = folder.path;
   if (io::file_exists(path) && !fs::is_directory(path))
     throw UserError(fmt::format("--out {} is a file; name a folder", path.string()));
@@ -49,10 +49,10 @@ void check_run_folder(const RunFolder& folder, bool overwrite, const fs::path& m
           "--out {} holds an earlier run ({}). Name another folder, or give --overwrite to replace "
           "that run",
           path.string(), file.filename().string()));
-    if (!model.empty() && is_inside(model, path))
-      throw UserError(fmt::format(
-          "--overwrite would remove the model that the run starts from, {}: name another --out",
-          model.string()));
+    if (!source.empty() && folder.holds(source))
+      throw UserError(
+          fmt::format("--overwrite would remove what the run starts from, {}: name another --out",
+                      source.string()));
   }
 }
 
@@ -71,11 +71,12 @@ void require_disk_space(const RunFolder& folder, std::int64_t bytes) {
         format_bytes(bytes), folder.path.string(), format_bytes(available)));
 }
 
-void begin_run_folder(const RunFolder& folder, std::int64_t bytes) {
+void begin_run_folder(const RunFolder& folder, std::int64_t bytes, bool keeps) {
   require_disk_space(folder, bytes);
   std::error_code error;
   fs::create_directories(folder.path, error);
   if (error) io::throw_system_error("create", folder.path, error.value());
+  if (keeps) return;
   for (const fs::path& file : files_of(folder)) {
     fs::remove_all(file, error);
     if (error) io::throw_system_error("remove", file, error.value());

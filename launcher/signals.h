@@ -17,8 +17,8 @@ class StopSignals {
   StopSignals& operator=(const StopSignals&) = delete;
 
   [[nodiscard]] bool stop_requested() const;
-  /// Asked by SIGTERM or SIGUSR1, as schedulers do before they take a machine away: the run shall be
-  /// saved so that it can go on elsewhere.
+  /// Asked by SIGTERM or SIGUSR1, as schedulers do before they take a machine away: the run shall
+  /// be saved so that it can go on elsewhere.
   [[nodiscard]] bool requeue_requested() const;
 
  private:

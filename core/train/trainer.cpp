@@ -103,7 +103,7 @@ EvaluationMetrics Trainer::evaluate() {
 }
 
 void Trainer::run(MetricsSink& sink, const std::function<bool()>& stop,
-                  const std::function<Trace*(Index step)>& trace) {
+                  const std::function<Trace*(Index step)>& trace, Saver* saver) {
   bool ending = state_.step >= options_.steps || stop();
   while (!ending) {
     sink.step(step(trace ? trace(state_.step + 1) : nullptr));
@@ -111,8 +111,12 @@ void Trainer::run(MetricsSink& sink, const std::function<bool()>& stop,
     const bool due = options_.evaluate_every > 0 && state_.step % options_.evaluate_every == 0;
     if (evaluation_ != nullptr && (due || last)) sink.evaluation(evaluate());
     ending = last || stop();
+    // After the evaluation, whose result belongs to the state.
+    if (saver == nullptr) continue;
+    if (StateReader* reader = saver->begin(state_, ending)) engine_.snapshot(*reader);
   }
   engine_.flush();
+  engine_.finish_snapshot();
 }
 
 }  // namespace megatrain

@@ -8,7 +8,7 @@
 #include "core/optim/schedule.h"
 #include "core/train/loader.h"
 #include "core/train/metrics.h"
-#include "core/train/train_state.h"
+#include "core/train/saver.h"
 
 namespace megatrain {
 
@@ -36,8 +36,10 @@ class Trainer {
   /// Steps until the options' end, or until stop() says so at a step boundary; evaluates when due
   /// and at the end; flushes.
   /// @param trace  where to trace a step (counted from 1), or nullptr; absent: no step is traced
+  /// @param saver  asked after every step whether its state is to be saved; nullptr: never. Every
+  ///               state that it asked for has been handed over on return
   void run(MetricsSink& sink, const std::function<bool()>& stop,
-           const std::function<Trace*(Index step)>& trace = {});
+           const std::function<Trace*(Index step)>& trace = {}, Saver* saver = nullptr);
   [[nodiscard]] const TrainState& state() const { return state_; }
   [[nodiscard]] const TrainOptions& options() const { return options_; }
 

@@ -123,7 +123,8 @@ void plan(const RunOptions& options) {
   const io::Dataset data = open_data(options, source, /*required=*/false);
   const Model model(source.config);
   const Machine machine = open_machine(options.machine, model, Presence::planned);
-  const RunPlans plans = plan_run(options, machine, model);
+  const RunPlans plans = plan_run(
+      options, machine, model, options.key ? std::optional(read_key(*options.key)) : std::nullopt);
   if (options.json) {
     console.line(to_json(source, model, machine, plans, find_rates(options, machine)));
     return;

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <optional>
 
+#include "core/base/host_memory.h"
 #include "core/base/thread_pool.h"
 #include "core/store/host_store.h"
 #include "core/train/trainer.h"
@@ -16,15 +17,20 @@
 #include "launcher/options/config_file.h"
 #include "launcher/run_folder.h"
 #include "launcher/session/banner.h"
+#include "launcher/session/checkpoint_saver.h"
 #include "launcher/session/measure.h"
 #include "launcher/session/model_source.h"
 #include "launcher/session/plans.h"
+#include "launcher/session/resume.h"
 #include "launcher/session/training.h"
 #include "launcher/signals.h"
 
 namespace megatrain::launcher {
 
 namespace {
+
+/// Exit code of a run that was asked to make room and can go on elsewhere, as schedulers know it.
+constexpr int kRequeue = 75;
 
 /// The first step that the ones before it have warmed up.
 constexpr Index kTracedStep = 3;
@@ -106,6 +112,33 @@ double find_peak(const RunOptions& options, Machine& machine, const Model& model
   return measure_peak(machine, model.config());
 }
 
+using Decisions = std::vector<std::pair<std::string, std::string>>;
+
+/// What decides what is learned, the content of the data by its size.
+Decisions decisions_of(const RunOptions& options, const io::Dataset& data) {
+  Decisions decisions = decisive_options(options);
+  decisions.emplace_back("data-tokens", std::to_string(data.train_tokens));
+  return decisions;
+}
+
+Resume find_resume(const RunOptions& options, const RunFolder& folder, Console& console) {
+  const std::string& mode = options.checkpoints.resume;
+  const bool anew = options.overwrite && mode == "auto";
+  Resume resume(anew ? "none" : mode, io::CheckpointFolder(folder.checkpoints()),
+                [&console](std::string_view text) { console.warning(text); });
+  if (options.overwrite && resume && folder.holds(resume.folder()))
+    throw UserError(fmt::format("--overwrite would remove the checkpoint that --resume names, {}",
+                                resume.folder().string()));
+  return resume;
+}
+
+/// Host memory that the run leaves: what the machine has now, or what --host-memory leaves.
+Index spare_host_memory(const MachineOptions& options, const HostStore& store) {
+  const Index available = available_host_memory().available;
+  if (!options.host_memory) return available;
+  return std::min(available, options.host_memory->bytes - store.bytes().total());
+}
+
 }  // namespace
 
 int train(const RunOptions& options) {
@@ -116,13 +149,24 @@ int train(const RunOptions& options) {
   // Everything that can be refused is refused before memory is taken or a file is written.
   const ModelSource source = find_model(options.model);
   const RunFolder folder{options.out};
-  check_run_folder(folder, options.overwrite, source.folder.value_or(""));
+  Resume resume = find_resume(options, folder, console);
+  const bool continues = resume && folder.holds(resume.folder());
+  if (!continues) check_run_folder(folder, options.overwrite, source.folder.value_or(""));
   check_trace_file(options.trace);
   const TrainOptions training = training_options(options);
   const io::Dataset data = open_data(options, source);
+  const Decisions decisions = decisions_of(options, data);
+  check_accepted(options.checkpoints.accept_change, decisions);
+  std::optional<SavedKey> kept_key;
+  if (options.key) kept_key = read_key(*options.key);
+  if (resume) {
+    resume.require_same_model(source.config);
+    resume.require_same_options(decisions, options.checkpoints.accept_change);
+    if (!kept_key) kept_key = resume.key(options.checkpoints.accept_change);
+  }
   const Model model(source.config);
   Machine machine = open_machine(options.machine, model, Presence::required);
-  RunPlans plans = plan_run(options, machine, model);
+  RunPlans plans = plan_run(options, machine, model, kept_key);
   const Index model_bytes = model.parameter_count() * size_of(machine.compute);
   require_disk_space(folder, model_bytes);
   const std::string config = resolved_config(options, machine, plans, model);
@@ -140,43 +184,67 @@ int train(const RunOptions& options) {
                    .gradient_bytes = gradient_bytes,
                    .progress = console.bytes_progress("taking host memory")},
                   *machine.device, pool);
-  fill_store(store, source, options.seed, pool, console.bytes_progress("loading weights"));
+  TrainState state;
+  if (resume) {
+    resume.load(store, pool, console.bytes_progress("loading the checkpoint"));
+    state = resume.record().state;
+    console.line(fmt::format("going on from step {} of {}", state.step, resume.folder().string()));
+  } else {
+    fill_store(store, source, options.seed, pool, console.bytes_progress("loading weights"));
+  }
   const std::string key = plans.key;
+  std::optional<CheckpointSaver> saver;  // before the engine, whose threads read through it
   Engine engine(*machine.device, *machine.ops, model, store, pool,
                 {.train = std::move(plans.train), .evaluate = std::move(plans.evaluate)});
-  Trainer trainer(engine, model, *data.train, data.validation.get(), training);
+  Trainer trainer(engine, model, *data.train, data.validation.get(), training, state);
 
   // Until here there is nothing to save, and a signal just ends the program.
   const StopSignals signals;
   // Loading took its time: another run may have begun here meanwhile.
-  check_run_folder(folder, options.overwrite, source.folder.value_or(""));
-  begin_run_folder(folder, model_bytes);
+  if (!continues) check_run_folder(folder, options.overwrite, source.folder.value_or(""));
+  begin_run_folder(folder, model_bytes, continues);
   io::write_file(folder.config(), config);
   io::write_file(folder.key(), key);
-  MetricsFile file(folder.metrics());
+  const io::CheckpointFolder checkpoints(folder.checkpoints());
+  checkpoints.remove_leftovers();
+  saver.emplace(checkpoints, options.checkpoints, store,
+                save_blocks(options.checkpoints, spare_host_memory(options.machine, store),
+                            io::state_bytes(model)),
+                io::TrainingRecord{.state = {}, .options = decisions, .numerics_key = key},
+                source.side_files, console, [&] { return signals.requeue_requested(); });
+  MetricsFile file(folder.metrics(), continues ? state.step : 0);
   StepConsole steps(console, options.steps, peak, console.is_terminal());
   RunSink sink(steps, file, *machine.device);
   const auto stop = [&] { return signals.stop_requested() || sink.failure() != nullptr; };
   Trace trace;
-  const Index traced = options.trace ? std::min(kTracedStep, training.steps) : 0;
+  const Index traced = options.trace ? std::min(state.step + kTracedStep, training.steps) : 0;
   std::exception_ptr failure;
   try {
-    trainer.run(sink, stop, [&](Index step) { return step == traced ? &trace : nullptr; });
+    trainer.run(sink, stop, [&](Index step) { return step == traced ? &trace : nullptr; }, &*saver);
   } catch (const Error&) {
     // Bad data, or gradients that stay infinite: what was learned before is whole, and is kept.
     failure = std::current_exception();
     engine.flush();
+    engine.finish_snapshot();
   }
   steps.finish();
-  io::export_model(store, source.side_files, {.folder = folder.model(), .type = machine.compute},
-                   pool, console.bytes_progress("saving the model"));
+  const bool saved = saver->finish();
+  io::export_model(store, source.side_files,
+                   {.folder = folder.model(), .type = machine.compute, .replace = continues}, pool,
+                   console.bytes_progress("saving the model"));
+  const Index done = trainer.state().step;
   console.line(fmt::format("{} after {} of {} steps; the model is in {}",
-                           trainer.state().step < options.steps ? "stopped" : "done",
-                           trainer.state().step, options.steps, folder.model().string()));
+                           done < options.steps ? "stopped" : "done", done, options.steps,
+                           folder.model().string()));
   if (!trace.spans.empty()) io::write_file(*options.trace, trace.to_json());
   if (sink.failure()) failure = sink.failure();
   if (failure) std::rethrow_exception(failure);
-  return 0;
+  if (!saved)
+    throw Error(
+        fmt::format("the last checkpoint could not be saved (see above); the model is in {}",
+                    folder.model().string()));
+  const bool requeue = signals.requeue_requested() && done < options.steps;
+  return requeue ? kRequeue : 0;
 }
 
 }  // namespace megatrain::launcher

@@ -6,9 +6,12 @@
 
 namespace megatrain::launcher {
 
-/// Trains and leaves OUT/model, OUT/metrics.jsonl, OUT/config.toml and OUT/numerics.key. A stop
-/// signal ends the run at a step boundary with the model saved; that counts as success.
-/// @returns the exit code
+/// Trains, or goes on with a run, and leaves OUT/model, OUT/checkpoints, OUT/metrics.jsonl,
+/// OUT/config.toml and OUT/numerics.key. A stop signal ends the run at a step boundary with the
+/// model saved.
+/// @returns the exit code: 0, also after SIGINT; 75 after SIGTERM or SIGUSR1, when the checkpoint
+/// is
+///          saved from which the same command goes on
 int train(const RunOptions& options);
 
 }  // namespace megatrain::launcher

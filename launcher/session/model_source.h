@@ -25,8 +25,8 @@ struct ModelSource {
 /// @throws UserError when `name` is neither a folder nor a preset, or as io::HfFolder does
 ModelSource find_model(const std::string& name);
 
-/// Reads the weights of the folder (a model's or a checkpoint's), or makes the preset's initial ones
-/// from `seed`.
+/// Reads the weights of the folder (a model's or a checkpoint's), or makes the preset's initial
+/// ones from `seed`.
 void fill_store(HostStore& store, const ModelSource& source, std::uint64_t seed, ThreadPool& pool,
                 const io::Progress& progress);
 

@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "core/plan/writers.h"
-#include "launcher/session/numerics_key.h"
 #include "launcher/session/training.h"
 
 namespace megatrain::launcher {
@@ -125,16 +124,14 @@ Index RunPlans::pinned_bytes() const {
   return std::max(train.pinned_bytes, evaluate ? evaluate->pinned_bytes : 0);
 }
 
-RunPlans plan_run(const RunOptions& options, const Machine& machine, const Model& model) {
+RunPlans plan_run(const RunOptions& options, const Machine& machine, const Model& model,
+                  const std::optional<SavedKey>& key) {
   RunPlans plans;
   PlanRequest request = make_request(machine, model, options.seq_len, step_sequences(options),
                                      options.machine.deterministic, plans.notes);
   request.forced = forced_by(options);
-  std::optional<SavedKey> key;
-  if (options.key) {
-    key = read_key(*options.key);
+  if (key)
     for (const auto& [name, value] : key->forced()) add_forced(request.forced, name, value);
-  }
   const Choices choices =
       choose_for(options.machine, machine, model, request, StoreContents::training);
   require_backend(choices, options.machine.deterministic);

@@ -8,6 +8,7 @@
 #include "core/plan/plan.h"
 #include "core/plan/planner.h"
 #include "launcher/session/machine.h"
+#include "launcher/session/numerics_key.h"
 
 namespace megatrain::launcher {
 
@@ -21,9 +22,11 @@ struct RunPlans {
   [[nodiscard]] Index pinned_bytes() const;
 };
 
+/// @param key  what the run must give the bits of; nullopt: the planner is free
 /// @throws UserError when the batch cannot be cut, a forced choice or key cannot be met, or the
 ///         budget is too small
-RunPlans plan_run(const RunOptions& options, const Machine& machine, const Model& model);
+RunPlans plan_run(const RunOptions& options, const Machine& machine, const Model& model,
+                  const std::optional<SavedKey>& key);
 
 /// A plan that gives the logits of one sequence of at most `context` tokens.
 Plan plan_generation(const MachineOptions& options, const Machine& machine, const Model& model,

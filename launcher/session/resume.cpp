@@ -1,13 +1,32 @@
 #include "launcher/session/resume.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <limits>
+#include <ranges>
+
+#include "io/hf_config.h"
 
 namespace megatrain::launcher {
 
 namespace fs = std::filesystem;
+
+namespace {
+constexpr std::string_view kNotGiven = "not given";
+}  // namespace
+
+void check_accepted(const std::vector<std::string>& accepted,
+                    const std::vector<std::pair<std::string, std::string>>& options) {
+  for (const std::string& name : accepted)
+    if (name != kNumerics &&
+        std::ranges::find(options, name, &std::pair<std::string, std::string>::first) ==
+            options.end())
+      throw UserError(fmt::format(
+          "--accept-change {}: a checkpoint records no such option; it may be '{}' or: {}", name,
+          kNumerics, fmt::join(options | std::views::keys, ", ")));
+}
 
 struct Resume::Point {
   io::Checkpoint checkpoint;
@@ -51,7 +70,14 @@ const io::TrainingRecord& Resume::record() const {
   return point_->record;
 }
 
-std::string Resume::name() const { return point_->checkpoint.folder().string(); }
+const fs::path& Resume::folder() const { return point_->checkpoint.folder(); }
+
+void Resume::require_same_model(const ModelConfig& config) const {
+  constexpr std::string_view kConfig = "config.json";
+  const std::string source = (folder() / kConfig).string();
+  if (io::parse_hf_config(point_->checkpoint.read_file(kConfig), source).model != config)
+    throw UserError(fmt::format("--model is another model than the one of {}", source));
+}
 
 void Resume::require_same_options(const std::vector<std::pair<std::string, std::string>>& options,
                                   const std::vector<std::string>& accepted) const {
@@ -59,7 +85,7 @@ void Resume::require_same_options(const std::vector<std::pair<std::string, std::
   std::string names;
   const auto value_in = [](const auto& list, const std::string& name) {
     const auto found = std::ranges::find(list, name, &std::pair<std::string, std::string>::first);
-    return found == list.end() ? std::string("not given") : found->second;
+    return found == list.end() ? std::string(kNotGiven) : found->second;
   };
   const auto compare = [&](const std::string& name) {
     const std::string then = value_in(record().options, name);
@@ -75,17 +101,17 @@ void Resume::require_same_options(const std::vector<std::pair<std::string, std::
   };
   for (const auto& [name, value] : record().options) compare(name);
   for (const auto& [name, value] : options)
-    if (value_in(record().options, name) == "not given") compare(name);
+    if (value_in(record().options, name) == kNotGiven) compare(name);
   if (!differences.empty())
     throw UserError(fmt::format(
         "{} was trained otherwise, and would not go on as it was:{}\nGive the earlier values, or "
         "accept the change by{}; --overwrite begins anew",
-        name(), differences, names));
+        folder().string(), differences, names));
 }
 
 std::optional<SavedKey> Resume::key(const std::vector<std::string>& accepted) const {
   if (std::ranges::find(accepted, kNumerics) != accepted.end()) return std::nullopt;
-  return parse_key(record().numerics_key, name(),
+  return parse_key(record().numerics_key, folder().string(),
                    fmt::format("accept other bits by --accept-change {}", kNumerics));
 }
 
@@ -103,7 +129,7 @@ void Resume::load(HostStore& store, ThreadPool& pool, const io::Progress& progre
         throw UserError(fmt::format(
             "{}\nThe one before it, {}, was trained with other options: name it by --resume to go "
             "on from there",
-            damage.what(), name()));
+            damage.what(), folder().string()));
     }
   }
 }

@@ -30,9 +30,10 @@ class Resume {
   /// Whether there is something to go on from.
   explicit operator bool() const { return point_ != nullptr; }
   [[nodiscard]] const io::TrainingRecord& record() const;
-  /// For messages.
-  [[nodiscard]] std::string name() const;
+  [[nodiscard]] const std::filesystem::path& folder() const;
 
+  /// Refuses another model than the checkpoint's. @throws UserError
+  void require_same_model(const ModelConfig& config) const;
   /// Refuses options that differ from those of the checkpoint, unless `accepted` names them; says
   /// which differ all the same. @throws UserError listing the differences
   void require_same_options(const std::vector<std::pair<std::string, std::string>>& options,
@@ -53,7 +54,10 @@ class Resume {
   std::shared_ptr<const Point> point_;
 };
 
-/// What `accepted` may name besides options: the numerics key.
+/// What --accept-change may name besides decisive options: the numerics key.
 inline constexpr std::string_view kNumerics = "numerics";
+/// Names in --accept-change that stand for nothing are mistakes. @throws UserError
+void check_accepted(const std::vector<std::string>& accepted,
+                    const std::vector<std::pair<std::string, std::string>>& options);
 
 }  // namespace megatrain::launcher
