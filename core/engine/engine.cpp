@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "core/base/bfloat16.h"
 #include "core/plan/checker.h"
@@ -51,7 +53,8 @@ Engine::Engine(Device& device, const ops::Ops& ops, const Model& model, HostStor
       streams_(device) {
   require(!plans_.train || store.contents() == StoreContents::training,
           "a training plan has a store with gradients and moments");
-  const EngineParts parts{device, ops, model, store, memory_, streams_, updates_, update_pool};
+  const EngineParts parts{device,   ops,      model,      store,      memory_,
+                          streams_, updates_, snapshots_, update_pool};
   for (const Plan* plan : present(plans_)) {
     require_checked(*plan);
     require_attention(*plan, ops, model);
@@ -59,7 +62,11 @@ Engine::Engine(Device& device, const ops::Ops& ops, const Model& model, HostStor
   }
 }
 
-Engine::~Engine() = default;
+Engine::~Engine() {
+  // The workers wait for one another and use the executors: both come to rest before either goes.
+  updates_.finish();
+  snapshots_.finish();
+}
 
 Executor& Engine::activate(Purpose purpose) {
   Executor* executor = executors_[index(purpose)].get();
@@ -73,7 +80,7 @@ Executor& Engine::activate(Purpose purpose) {
 
 StepResult Engine::train_step(const StepInputs& inputs, const UpdateRule& rule, Trace* trace) {
   Executor& executor = activate(Purpose::train);
-  executor.run(inputs, pending_, trace);
+  executor.run(inputs, pending_, std::exchange(reader_, nullptr), trace);
   pending_.reset();
 
   StepResult result;
@@ -85,11 +92,22 @@ StepResult Engine::train_step(const StepInputs& inputs, const UpdateRule& rule, 
 }
 
 void Engine::flush() {
-  if (!pending_) return;
+  if (!pending_ && reader_ == nullptr) return;
   Executor* executor = executors_[index(Purpose::train)].get();
-  require(executor != nullptr, "a pending update comes from a training plan");
-  executor->flush(*pending_);
+  require(executor != nullptr, "what is pending comes from a training plan");
+  executor->flush(pending_, std::exchange(reader_, nullptr));
   pending_.reset();
+}
+
+void Engine::snapshot(StateReader& reader) {
+  require(executors_[index(Purpose::train)] != nullptr, "a state that is read is one of training");
+  require(reader_ == nullptr, "one reader at a time asks for the state after a step");
+  reader_ = &reader;
+}
+
+void Engine::finish_snapshot() {
+  if (reader_ != nullptr) flush();
+  snapshots_.drain();
 }
 
 std::span<const float> Engine::evaluate(const StepInputs& inputs) {
@@ -122,6 +140,15 @@ const Plan& Engine::plan(Purpose purpose) const {
   const auto& executor = executors_[index(purpose)];
   require(executor != nullptr, "the engine has a plan for this purpose");
   return executor->plan();
+}
+
+std::size_t Engine::most_queued() const {
+  return std::max(updates_.most_queued(), snapshots_.most_queued());
+}
+
+void Engine::slow_updates(double seconds) {
+  for (const auto& executor : executors_)
+    if (executor) executor->slow_updates(seconds);
 }
 
 void Engine::poison_released_slots(bool on) {

@@ -35,14 +35,24 @@ class Engine {
   /// @throws UserError when memory is short or an attention backend refuses
   Engine(Device& device, const ops::Ops& ops, const Model& model, HostStore& store,
          ThreadPool& update_pool, EnginePlans plans);
+  /// Waits for what was begun: pending updates are not applied, states asked for not handed over.
   ~Engine();
 
   /// Forward and backward of a step. The update it calls for stays pending: the next step applies
   /// it unit by unit just before it needs them. A step whose norm is not finite leaves every
   /// state as it is.
   StepResult train_step(const StepInputs& inputs, const UpdateRule& rule, Trace* trace = nullptr);
-  /// Applies the pending update. Afterwards the store is the state after the last step.
+  /// Applies the pending update. Afterwards the store is the state after the last step. Readers
+  /// may still be at work: the store may be read, but not written before finish_snapshot().
   void flush();
+  /// At a step boundary: asks that the state after the last step, its pending update applied, is
+  /// handed to `reader`. That happens in the background as the next step's updates are applied, or
+  /// in flush() if that comes first. `reader` must live until finish_snapshot() has returned, or
+  /// the engine is gone. Only one may wait for the next step; earlier ones may still be at work.
+  void snapshot(StateReader& reader);
+  /// Hands over now what was asked for and not begun, which flushes, and returns when every unit
+  /// was handed over.
+  void finish_snapshot();
   /// Updates applied or pending: AdamW's step count. Skipped steps do not count.
   [[nodiscard]] std::int64_t applied_steps() const { return applied_steps_; }
   void set_applied_steps(std::int64_t steps) { applied_steps_ = steps; }
@@ -56,8 +66,11 @@ class Engine {
   [[nodiscard]] const Plan& plan(Purpose purpose) const;
   [[nodiscard]] Index device_bytes() const { return memory_.device_bytes(); }
   [[nodiscard]] Index pinned_bytes() const { return memory_.pinned_bytes(); }
-  /// For tests: see Executor::poison_released_slots.
+  /// The most instructions' work that ever waited for a worker of the host at once.
+  [[nodiscard]] std::size_t most_queued() const;
+  /// For tests: see Executor.
   void poison_released_slots(bool on);
+  void slow_updates(double seconds);
 
  private:
   Executor& activate(Purpose purpose);
@@ -66,9 +79,11 @@ class Engine {
   EngineMemory memory_;
   DeviceStreams streams_;
   HostQueue updates_;
+  HostQueue snapshots_;
   std::array<std::unique_ptr<Executor>, 3> executors_;
   Executor* active_ = nullptr;
   std::optional<PendingUpdate> pending_;
+  StateReader* reader_ = nullptr;  ///< asked for the state after the pending update
   std::int64_t applied_steps_ = 0;
   std::vector<float> logits_;
 };

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <thread>
 
 namespace megatrain {
 
@@ -37,6 +38,14 @@ struct Executor::Timing {
   std::vector<std::pair<double, double>> host;  ///< seconds, for host instructions
   std::unique_ptr<TimedEvent> base;             ///< recorded on an idle stream at base_seconds
   double base_seconds = 0;
+};
+
+struct Executor::Run {
+  const StepInputs& inputs;
+  std::optional<PendingUpdate> pending = {};
+  StateReader* reader = nullptr;
+  /// Shared with the workers: what they do may outlast a run that fails.
+  std::shared_ptr<Timing> timing = nullptr;
 };
 
 DeviceStreams::DeviceStreams(Device& device) {
@@ -80,84 +89,115 @@ void Executor::start() {
     std::memcpy(constants + half, tables.sine.data(), half);
   }
   slots_ = {};
-  issue(plan_.prologue, {}, std::nullopt, false, nullptr);
+  const StepInputs nothing;
+  for (std::size_t n = 0; n < plan_.prologue.instructions.size(); ++n)
+    issue(plan_.prologue, n, {.inputs = nothing});
   // The prologue has no events of its own: everything after it starts from idle streams.
   parts_.streams.synchronize();
   has_previous_body_ = false;
 }
 
 void Executor::run(const StepInputs& inputs, const std::optional<PendingUpdate>& pending,
-                   Trace* trace) {
-  std::unique_ptr<Timing> timing;
+                   StateReader* reader, Trace* trace) {
+  Run run{inputs, pending, reader, nullptr};
   if (trace != nullptr) {
-    timing = std::make_unique<Timing>(plan_.body, parts_.device);
-    timing->base_seconds = seconds_now();
-    parts_.streams.of(StreamId::compute).record(*timing->base);
+    run.timing = std::make_shared<Timing>(plan_.body, parts_.device);
+    run.timing->base_seconds = seconds_now();
+    parts_.streams.of(StreamId::compute).record(*run.timing->base);
   }
-  issue(plan_.body, inputs, pending, has_previous_body_, timing.get());
+  for (std::size_t n = 0; n < plan_.body.instructions.size(); ++n) issue(plan_.body, n, run);
   has_previous_body_ = true;
   require(slots_.all_empty(), "every slot is released by the end of a body");
   if (trace == nullptr) return;
   parts_.streams.synchronize();
+  parts_.snapshots.drain();
+  const Timing& timing = *run.timing;
   for (std::size_t i = 0; i < plan_.body.instructions.size(); ++i) {
     const Instruction& instruction = plan_.body.instructions[i];
     TraceSpan span{names_[i], instruction.stream, 0, 0};
     if (on_device(instruction.stream)) {
-      span.begin = timing->begin[i]->seconds_since(*timing->base);
-      span.end = timing->end[i]->seconds_since(*timing->base);
+      span.begin = timing.begin[i]->seconds_since(*timing.base);
+      span.end = timing.end[i]->seconds_since(*timing.base);
     } else {
-      span.begin = timing->host[i].first - timing->base_seconds;
-      span.end = timing->host[i].second - timing->base_seconds;
+      span.begin = timing.host[i].first - timing.base_seconds;
+      span.end = timing.host[i].second - timing.base_seconds;
     }
     trace->spans.push_back(std::move(span));
   }
 }
 
-void Executor::flush(const PendingUpdate& pending) {
-  issue(plan_.epilogue, {}, pending, false, nullptr);
+void Executor::flush(const std::optional<PendingUpdate>& pending, StateReader* reader) {
+  const StepInputs nothing;
+  const Run run{nothing, pending, reader, nullptr};
+  for (const std::int32_t n : plan_.epilogue) issue(plan_.body, static_cast<std::size_t>(n), run);
   parts_.updates.drain();
 }
 
-void Executor::issue(const InstructionList& list, const StepInputs& inputs,
-                     const std::optional<PendingUpdate>& pending, bool has_previous,
-                     Timing* timing) {
+void Executor::issue(const InstructionList& list, std::size_t n, const Run& run) {
+  const Instruction& i = list.instructions[n];
+  if (queue_of(i.stream) != nullptr) return issue_host_work(list, n, run);
   const bool body = &list == &plan_.body;
-  for (std::size_t n = 0; n < list.instructions.size(); ++n) {
-    const Instruction& i = list.instructions[n];
-    // Lists other than the body run from idle streams, one stream each: nothing to wait for.
-    if (body) wait(list, i, has_previous);
-    track_slots(list, i);
-    if (i.stream == StreamId::update) {
-      HostQueue::Ticket ticket = 0;
-      enqueue_update(list, i, inputs, pending, ticket, timing);
-      if (body) tickets_[n] = ticket;
-    } else if (i.stream == StreamId::host) {
-      if (timing != nullptr) timing->host[n].first = seconds_now();
-      execute(list, i, inputs);
-      if (timing != nullptr) timing->host[n].second = seconds_now();
-    } else {
-      const DeviceRange range(body ? names_[n].c_str() : "prologue");
-      Stream& stream = parts_.streams.of(i.stream);
-      if (timing != nullptr) stream.record(*timing->begin[n]);
-      execute(list, i, inputs);
-      if (timing != nullptr) stream.record(*timing->end[n]);
-      if (body && events_[n]) stream.record(*events_[n]);
-    }
+  // The prologue runs from idle streams, one stream each: nothing to wait for.
+  if (body) wait(list, i);
+  track_slots(list, i);
+  if (i.stream == StreamId::host) {
+    if (run.timing) run.timing->host[n].first = seconds_now();
+    execute(list, i, run.inputs);
+    if (run.timing) run.timing->host[n].second = seconds_now();
+    return;
   }
+  const DeviceRange range(body ? names_[n].c_str() : "prologue");
+  Stream& stream = parts_.streams.of(i.stream);
+  if (run.timing) stream.record(*run.timing->begin[n]);
+  execute(list, i, run.inputs);
+  if (run.timing) stream.record(*run.timing->end[n]);
+  if (body && events_[n]) stream.record(*events_[n]);
 }
 
-void Executor::wait(const InstructionList& list, const Instruction& i, bool has_previous) {
+void Executor::issue_host_work(const InstructionList& list, std::size_t n, const Run& run) {
+  const Instruction& i = list.instructions[n];
+  HostQueue& queue = *queue_of(i.stream);
+  std::function<void()> work = host_work(list, i, run);
+  if (!work) {
+    // What touches nothing waits for nothing: with nothing pending, no update is held up by a
+    // reader. Whoever waits for it waits for what came before it on its stream.
+    tickets_[n] = queue.issued();
+    if (run.timing) run.timing->host[n].first = run.timing->host[n].second = seconds_now();
+    return;
+  }
+  wait(list, i);
+  if (run.timing)
+    work = [inner = std::move(work), timing = run.timing, n] {
+      timing->host[n].first = seconds_now();
+      inner();
+      timing->host[n].second = seconds_now();
+    };
+  tickets_[n] = queue.enqueue(std::move(work));
+}
+
+HostQueue* Executor::queue_of(StreamId stream) const {
+  if (stream == StreamId::update) return &parts_.updates;
+  if (stream == StreamId::snapshot) return &parts_.snapshots;
+  return nullptr;
+}
+
+void Executor::wait(const InstructionList& list, const Instruction& i) {
+  HostQueue* const own = queue_of(i.stream);
   for (const Wait& wait : list.waits_of(i)) {
-    if (wait.bodies_back > 0 && !has_previous) continue;
     const auto on = static_cast<std::size_t>(wait.instruction);
     const StreamId stream = list.instructions[on].stream;
-    if (on_device(stream) && on_device(i.stream)) {
-      parts_.streams.of(i.stream).wait(*events_[on]);
-    } else if (on_device(stream)) {
-      events_[on]->synchronize();  // collect, by the checker's word
-    } else if (stream == StreamId::update && i.stream != StreamId::update) {
-      // The issuing thread waits for a counter, a unit ahead of the device.
-      parts_.updates.wait(tickets_[on]);
+    if (on_device(stream)) {
+      if (wait.bodies_back > 0 && !has_previous_body_) continue;
+      if (on_device(i.stream))
+        parts_.streams.of(i.stream).wait(*events_[on]);
+      else
+        events_[on]->synchronize();  // collect, by the checker's word
+    } else if (HostQueue* const queue = queue_of(stream); queue != nullptr && queue != own) {
+      const HostQueue::Ticket ticket = tickets_[on];
+      if (own == nullptr)
+        queue->wait(ticket);  // the issuing thread waits for a counter, a unit ahead of the device
+      else if (!queue->done(ticket))
+        own->enqueue([queue, ticket] { queue->wait(ticket); });
     }
     // Work of the host stream is done when it is issued.
   }
@@ -227,36 +267,29 @@ void Executor::execute(const InstructionList& list, const Instruction& i,
       return;  // its waits are the work
     case OpCode::update:
     case OpCode::gather:
+    case OpCode::snapshot:
       break;
   }
   throw LogicError("internal error: instruction on the wrong stream");
 }
 
-void Executor::enqueue_update(const InstructionList& list, const Instruction& i,
-                              const StepInputs& inputs, const std::optional<PendingUpdate>& pending,
-                              HostQueue::Ticket& ticket, Timing* timing) {
-  const auto timed =
-      [timing, n = static_cast<std::size_t>(&i - list.instructions.data())](const auto& work) {
-        if (timing != nullptr) timing->host[n].first = seconds_now();
-        work();
-        if (timing != nullptr) timing->host[n].second = seconds_now();
-      };
+std::function<void()> Executor::host_work(const InstructionList& list, const Instruction& i,
+                                          const Run& run) {
   if (i.op == OpCode::gather) {
-    const std::span<const std::int32_t> rows = inputs.rows[at(i.wave)];
-    ticket = parts_.updates.enqueue(
-        [this, &list, &i, rows, timed] { timed([&] { gather_rows(list, i, rows); }); });
-    return;
+    const std::span<const std::int32_t> rows = run.inputs.rows[at(i.wave)];
+    return [this, &list, &i, rows] { gather_rows(list, i, rows); };
   }
-  if (!pending) {
-    ticket = parts_.updates.enqueue([] {});
-    return;
+  if (i.op == OpCode::snapshot) {
+    if (run.reader == nullptr) return {};
+    return [reader = run.reader, unit = i.unit] { reader->unit(unit); };
   }
-  ticket = parts_.updates.enqueue([this, unit = i.unit, update = *pending, timed] {
-    timed([&] {
-      update_unit(parts_.store, unit, update.options, update.lr, update.clip, update.step,
-                  plan_.choices.wire(), parts_.update_pool);
-    });
-  });
+  if (!run.pending) return {};
+  return [this, unit = i.unit, update = *run.pending] {
+    if (slow_updates_ > 0)
+      std::this_thread::sleep_for(std::chrono::duration<double>(slow_updates_));
+    update_unit(parts_.store, unit, update.options, update.lr, update.clip, update.step,
+                plan_.choices.wire(), parts_.update_pool);
+  };
 }
 
 void Executor::gather_rows(const InstructionList& list, const Instruction& i,

@@ -10,6 +10,7 @@
 #include "core/engine/host_queue.h"
 #include "core/engine/memory.h"
 #include "core/engine/slot_ring.h"
+#include "core/engine/state_reader.h"
 #include "core/engine/step.h"
 #include "core/model/templates.h"
 #include "core/plan/layout.h"
@@ -39,6 +40,7 @@ struct EngineParts {
   EngineMemory& memory;
   DeviceStreams& streams;
   HostQueue& updates;
+  HostQueue& snapshots;
   ThreadPool& update_pool;
 };
 
@@ -52,13 +54,18 @@ class Executor {
   void start();
   /// One body. Returns when its results are on the host (the only wait for the device).
   /// @param pending  the update that the body's update instructions apply; nullopt: none
-  /// @param trace    when given, receives the spans of this body
+  /// @param reader   whom the body's snapshot instructions hand the states to, also after this
+  ///                 returns; nullptr: nobody
+  /// @param trace    when given, receives the spans of this body; snapshots are then waited for
   void run(const StepInputs& inputs, const std::optional<PendingUpdate>& pending,
-           Trace* trace = nullptr);
-  /// The epilogue: applies the pending update of every unit and waits for it.
-  void flush(const PendingUpdate& pending);
+           StateReader* reader = nullptr, Trace* trace = nullptr);
+  /// The epilogue: applies the pending update of every unit and waits for it; hands the states to
+  /// `reader` and does not wait for that.
+  void flush(const std::optional<PendingUpdate>& pending, StateReader* reader = nullptr);
   /// Released slots are filled with 0xFF, so that a late read shows. For tests.
   void poison_released_slots(bool on) { poison_ = on; }
+  /// Every update first sleeps this long. For tests.
+  void slow_updates(double seconds) { slow_updates_ = seconds; }
 
   [[nodiscard]] const Plan& plan() const { return plan_; }
   /// Per token losses of the last body, in the order of the step's tokens.
@@ -70,14 +77,19 @@ class Executor {
 
  private:
   struct Timing;
-  void issue(const InstructionList& list, const StepInputs& inputs,
-             const std::optional<PendingUpdate>& pending, bool has_previous, Timing* timing);
-  void wait(const InstructionList& list, const Instruction& i, bool has_previous);
+  /// What one run of a list works with.
+  struct Run;
+  /// Waits for what the instruction waits for and enqueues it.
+  void issue(const InstructionList& list, std::size_t n, const Run& run);
+  void issue_host_work(const InstructionList& list, std::size_t n, const Run& run);
+  void wait(const InstructionList& list, const Instruction& i);
+  /// The worker of a stream, or nullptr.
+  [[nodiscard]] HostQueue* queue_of(StreamId stream) const;
   void track_slots(const InstructionList& list, const Instruction& i);
   void execute(const InstructionList& list, const Instruction& i, const StepInputs& inputs);
-  void enqueue_update(const InstructionList& list, const Instruction& i, const StepInputs& inputs,
-                      const std::optional<PendingUpdate>& pending, HostQueue::Ticket& ticket,
-                      Timing* timing);
+  /// What a worker does for an instruction; empty: nothing.
+  [[nodiscard]] std::function<void()> host_work(const InstructionList& list, const Instruction& i,
+                                                const Run& run);
   void copy(const InstructionList& list, const Instruction& i, Role to, Role from);
   void reduce(const InstructionList& list, const Instruction& i);
   void offload(const InstructionList& list, const Instruction& i);
@@ -100,9 +112,10 @@ class Executor {
   SlotRing slots_;
   std::vector<std::string> names_;              ///< of the body's instructions, for profilers
   std::vector<std::unique_ptr<Event>> events_;  ///< per instruction of the body that is waited for
-  std::vector<HostQueue::Ticket> tickets_;      ///< per instruction of the body on `update`
+  std::vector<HostQueue::Ticket> tickets_;      ///< the same, of a worker: its latest run
   bool has_previous_body_ = false;
   bool poison_ = false;
+  double slow_updates_ = 0;
 };
 
 }  // namespace megatrain

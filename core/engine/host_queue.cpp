@@ -1,5 +1,7 @@
 #include "core/engine/host_queue.h"
 
+#include <algorithm>
+
 namespace megatrain {
 
 HostQueue::HostQueue() : worker_([this] { loop(); }) {}
@@ -19,9 +21,25 @@ HostQueue::Ticket HostQueue::enqueue(std::function<void()> work) {
     const std::lock_guard lock(mutex_);
     work_.push_back(std::move(work));
     ticket = ++issued_;
+    most_queued_ = std::max(most_queued_, static_cast<std::size_t>(issued_ - done_));
   }
   changed_.notify_all();
   return ticket;
+}
+
+HostQueue::Ticket HostQueue::issued() const {
+  const std::lock_guard lock(mutex_);
+  return issued_;
+}
+
+bool HostQueue::done(Ticket ticket) const {
+  const std::lock_guard lock(mutex_);
+  return done_ >= ticket && !failure_;
+}
+
+std::size_t HostQueue::most_queued() const {
+  const std::lock_guard lock(mutex_);
+  return most_queued_;
 }
 
 void HostQueue::wait(Ticket ticket) {
@@ -30,13 +48,11 @@ void HostQueue::wait(Ticket ticket) {
   if (failure_) std::rethrow_exception(failure_);
 }
 
-void HostQueue::drain() {
-  Ticket last = 0;
-  {
-    const std::lock_guard lock(mutex_);
-    last = issued_;
-  }
-  wait(last);
+void HostQueue::drain() { wait(issued()); }
+
+void HostQueue::finish() noexcept {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return done_ == issued_; });
 }
 
 void HostQueue::loop() {
@@ -44,19 +60,19 @@ void HostQueue::loop() {
   for (;;) {
     changed_.wait(lock, [&] { return stopping_ || !work_.empty(); });
     if (work_.empty()) return;
-    const std::function<void()> work = std::move(work_.front());
+    std::function<void()> work = std::move(work_.front());
     work_.pop_front();
-    if (!failure_) {
-      lock.unlock();
-      std::exception_ptr failure;
-      try {
-        work();
-      } catch (...) {
-        failure = std::current_exception();
-      }
-      lock.lock();
-      failure_ = failure;
+    const bool dropped = failure_ != nullptr;
+    lock.unlock();
+    std::exception_ptr failure;
+    try {
+      if (!dropped) work();
+    } catch (...) {
+      failure = std::current_exception();
     }
+    work = {};  // what it holds is let go of before it counts as done
+    lock.lock();
+    if (failure) failure_ = failure;
     ++done_;
     changed_.notify_all();
   }

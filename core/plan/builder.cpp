@@ -25,9 +25,7 @@ void Scoreboard::visit(Index begin, Index end, Visit&& visit) {
       // A gap: nothing touched these bytes yet.
       const Index gap_end =
           range == ranges_.end() ? end : std::min(end, static_cast<Index>(range->first));
-      Range fresh{.end = gap_end, .write = -1, .reads = {}};
-      fresh.reads.fill(-1);
-      range = ranges_.emplace_hint(range, at, fresh);
+      range = ranges_.emplace_hint(range, at, Range{.end = gap_end});
     }
     visit(range->second);
     at = range->second.end;
@@ -96,8 +94,7 @@ void PlanBuilder::add(Instruction instruction, std::span<const Operand> operands
   // The latest first: waiting for it often implies the rest.
   std::ranges::sort(before, std::greater<>());
   before.erase(std::ranges::unique(before).begin(), before.end());
-  Clock clock;
-  clock.fill(-1);
+  Clock clock = kNothingEnded;
   if (const std::int32_t last = last_of_stream_[stream]; last >= 0)
     clock = issued_[static_cast<std::size_t>(last)].clock;
   instruction.waits_begin = static_cast<std::uint32_t>(list_->waits.size());
@@ -120,7 +117,7 @@ void PlanBuilder::add(Instruction instruction, std::span<const Operand> operands
         .visit(buffer.offset, buffer.offset + buffer.bytes, [&](Scoreboard::Range& range) {
           if (writes(operand.access)) {
             range.write = sequence;
-            range.reads.fill(-1);
+            range.reads = kNothingEnded;
           } else {
             range.reads[stream] = sequence;
           }

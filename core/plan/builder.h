@@ -21,7 +21,7 @@ class Scoreboard {
   struct Range {
     Index end = 0;
     std::int32_t write = -1;
-    std::array<std::int32_t, kStreams> reads;  ///< the latest of each stream since the write
+    Clock reads = kNothingEnded;  ///< the latest of each stream since the write
   };
   /// Calls visit(Range&) for every range inside [begin, end), splitting at the edges.
   template <class Visit>
@@ -31,9 +31,6 @@ class Scoreboard {
   void split(Index at);
   std::map<Index, Range> ranges_;
 };
-
-/// What happened before an instruction: the latest instruction of each stream.
-using Clock = std::array<std::int32_t, kStreams>;
 
 class PlanBuilder {
  public:
@@ -68,7 +65,7 @@ class PlanBuilder {
   std::array<Scoreboard, 3> scoreboards_;
   std::array<Index, 3> space_bytes_{};
   std::vector<Issued> issued_;
-  Clock last_of_stream_ = {-1, -1, -1, -1, -1, -1};
+  Clock last_of_stream_ = kNothingEnded;
 };
 
 }  // namespace megatrain

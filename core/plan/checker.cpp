@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 
 #include "core/plan/content.h"
 
@@ -11,12 +12,19 @@ namespace megatrain {
 
 namespace {
 
+/// The order in which the lists are unrolled: a body after each list that it may follow.
+enum class Run : std::uint8_t { prologue, body, epilogue };
+constexpr std::array kRuns = {Run::prologue, Run::body,     Run::body,
+                              Run::epilogue, Run::epilogue, Run::body};
+constexpr std::array<std::string_view, kRuns.size()> kRunNames = {
+    "the prologue", "body 1", "body 2", "the epilogue", "the epilogue again", "body 3"};
+
 /// An instruction of the unrolled lists.
 struct Step {
   const Instruction* instruction;
   const InstructionList* list;
-  int body;  ///< -1 prologue, 0 and 1 bodies, 2 epilogue
-  std::array<std::int32_t, kStreams> clock;
+  std::size_t run;  ///< in kRuns
+  Clock clock;
 };
 
 class Checker {
@@ -25,13 +33,10 @@ class Checker {
 
   CheckReport run() {
     check_buffers();
-    unroll(plan_.prologue, -1);
-    unroll(plan_.body, 0);
-    unroll(plan_.body, 1);
-    unroll(plan_.epilogue, 2);
+    for (std::size_t run = 0; run < kRuns.size(); ++run) unroll(run);
     check_host_waits();
-    check_races();
     check_contents();
+    check_races();
     return std::move(report_);
   }
 
@@ -47,10 +52,7 @@ class Checker {
   [[nodiscard]] std::string text(std::int32_t step) const {
     const Step& s = steps_[static_cast<std::size_t>(step)];
     return fmt::format("'{}' (#{} of {}, {} stream)", describe(*s.instruction, plan_.units),
-                       s.instruction - s.list->instructions.data(),
-                       s.body < 0   ? "the prologue"
-                       : s.body > 1 ? "the epilogue"
-                                    : fmt::format("body {}", s.body + 1),
+                       s.instruction - s.list->instructions.data(), kRunNames[s.run],
                        name(s.instruction->stream));
   }
 
@@ -65,40 +67,53 @@ class Checker {
     }
   }
 
-  /// Appends a list; clocks say which earlier steps are known to have ended before each begins.
-  void unroll(const InstructionList& list, int body) {
-    const auto begin = static_cast<std::int32_t>(steps_.size());
-    const auto size = static_cast<std::int32_t>(list.instructions.size());
-    for (std::int32_t i = 0; i < size; ++i) {
-      const Instruction& instruction = list.instructions[static_cast<std::size_t>(i)];
-      const auto stream = static_cast<std::size_t>(instruction.stream);
-      Step step{&instruction, &list, body, {}};
-      step.clock.fill(-1);
-      if (last_[stream] >= 0) step.clock = steps_[static_cast<std::size_t>(last_[stream])].clock;
-      for (const Wait& wait : list.waits_of(instruction)) {
-        std::int32_t on = begin + wait.instruction;
-        if (wait.bodies_back == 1) {
-          // The prologue and the epilogue stand in for a body that is not there.
-          const bool has_previous = body == 1 || body == 2;
-          const auto body_size = static_cast<std::int32_t>(plan_.body.instructions.size());
-          if (!has_previous) continue;
-          on = begin - body_size + wait.instruction;
-        }
-        const auto now = static_cast<std::int32_t>(steps_.size());
-        if (on < 0 || on >= now) {
-          problem("instruction {} of a list waits for {}, which is not issued before it", i,
-                  wait.instruction);
-          continue;
-        }
-        const Step& other = steps_[static_cast<std::size_t>(on)];
-        for (std::size_t s = 0; s < kStreams; ++s)
-          step.clock[s] = std::max(step.clock[s], other.clock[s]);
-      }
-      const auto sequence = static_cast<std::int32_t>(steps_.size());
-      step.clock[stream] = sequence;
-      last_[stream] = sequence;
-      steps_.push_back(step);
+  /// Appends a run of a list.
+  void unroll(std::size_t run) {
+    const bool prologue = kRuns[run] == Run::prologue;
+    const InstructionList& list = prologue ? plan_.prologue : plan_.body;
+    std::vector<std::int32_t> order = plan_.epilogue;
+    if (kRuns[run] != Run::epilogue) {
+      order.resize(list.instructions.size());
+      std::iota(order.begin(), order.end(), 0);
     }
+    if (run == 0 || kRuns[run - 1] == Run::prologue) latest_.assign(list.instructions.size(), -1);
+    const std::vector<std::int32_t> before = latest_;
+    for (const std::int32_t i : order)
+      if (static_cast<std::size_t>(i) < list.instructions.size())
+        append(list, static_cast<std::size_t>(i), run, before);
+      else
+        problem("{} names instruction {}, which the body has not", kRunNames[run], i);
+  }
+
+  /// Appends an instruction; its clock says which earlier steps are known to have ended before it
+  /// begins.
+  /// @param before  latest_ when this run of the list began
+  void append(const InstructionList& list, std::size_t i, std::size_t run,
+              const std::vector<std::int32_t>& before) {
+    const Instruction& instruction = list.instructions[i];
+    const auto stream = static_cast<std::size_t>(instruction.stream);
+    const auto sequence = static_cast<std::int32_t>(steps_.size());
+    Step step{&instruction, &list, run, kNothingEnded};
+    if (last_[stream] >= 0) step.clock = steps_[static_cast<std::size_t>(last_[stream])].clock;
+    for (const Wait& wait : list.waits_of(instruction)) {
+      const auto other = static_cast<std::size_t>(wait.instruction);
+      const bool in_list = other < list.instructions.size();
+      const bool same_run = wait.bodies_back == 0;
+      const std::int32_t on = !in_list ? -1 : same_run ? latest_[other] : before[other];
+      if (in_list && !same_run && on < 0) continue;  // there was no run before this one
+      // An epilogue cannot wait for what it leaves out of the body.
+      if (on < 0 || (same_run && steps_[static_cast<std::size_t>(on)].run != run)) {
+        problem("instruction {} of {} waits for {}, which is not issued before it", i,
+                kRunNames[run], wait.instruction);
+        continue;
+      }
+      const Clock& ended = steps_[static_cast<std::size_t>(on)].clock;
+      for (std::size_t s = 0; s < kStreams; ++s) step.clock[s] = std::max(step.clock[s], ended[s]);
+    }
+    step.clock[stream] = sequence;
+    last_[stream] = sequence;
+    latest_[i] = sequence;
+    steps_.push_back(step);
   }
 
   [[nodiscard]] bool ordered(std::int32_t earlier, std::int32_t later) const {
@@ -108,22 +123,27 @@ class Checker {
   }
 
   void check_host_waits() {
-    for (std::int32_t i = 0; i < static_cast<std::int32_t>(steps_.size()); ++i) {
-      const Step& step = steps_[static_cast<std::size_t>(i)];
-      const Instruction& instruction = *step.instruction;
-      if (on_device(instruction.stream) || instruction.op == OpCode::collect) continue;
-      for (const Wait& wait : step.list->waits_of(instruction)) {
-        const Instruction& on = (wait.bodies_back == 1 ? plan_.body : *step.list)
-                                    .instructions[static_cast<std::size_t>(wait.instruction)];
-        if (on_device(on.stream))
-          problem("{} is host work and waits for the device inside a step ('{}')", text(i),
-                  describe(on, plan_.units));
-      }
-    }
-    if (plan_.body.instructions.empty() || plan_.body.instructions.back().op != OpCode::collect) {
+    for (const InstructionList* list : {&plan_.prologue, &plan_.body})
+      for (const Instruction& instruction : list->instructions)
+        for (const Wait& wait : list->waits_of(instruction))
+          check_host_wait(*list, instruction, static_cast<std::size_t>(wait.instruction));
+    if (plan_.body.instructions.empty() || plan_.body.instructions.back().op != OpCode::collect)
       problem("a body ends with collecting its results");
-      return;
-    }
+  }
+
+  void check_host_wait(const InstructionList& list, const Instruction& i, std::size_t other) {
+    if (other >= list.instructions.size()) return;  // unroll() reports it
+    const Instruction& on = list.instructions[other];
+    const auto report = [&](std::string_view what) {
+      problem("'{}' (#{}) {} ('{}')", describe(i, plan_.units), &i - list.instructions.data(), what,
+              describe(on, plan_.units));
+    };
+    const bool host_work = !on_device(i.stream) && i.op != OpCode::collect;
+    if (host_work && on_device(on.stream))
+      report("is host work and waits for the device inside a step");
+    const bool worker = i.stream == StreamId::update || i.stream == StreamId::snapshot;
+    if (on.stream == StreamId::snapshot && !worker)
+      report("makes the issuing thread wait for a reader");
   }
 
   struct Touch {
@@ -179,20 +199,23 @@ class Checker {
 
   void check_contents() {
     ContentTracker tracker(plan_);
-    for (std::int32_t i = 0; i < static_cast<std::int32_t>(steps_.size()); ++i) {
-      const Step& step = steps_[static_cast<std::size_t>(i)];
-      if (const std::string wrong = tracker.issue(*step.list, *step.instruction); !wrong.empty())
-        problem("{}: {}", text(i), wrong);
-      if (step.instruction->op == OpCode::collect)
-        if (const std::string wrong = tracker.end_of_body(); !wrong.empty())
-          problem("{}: {}", text(i), wrong);
+    for (std::size_t i = 0; i < steps_.size(); ++i) {
+      const Step& step = steps_[i];
+      const auto add = [&](const std::string& wrong) {
+        if (!wrong.empty()) problem("{}: {}", text(static_cast<std::int32_t>(i)), wrong);
+      };
+      if (i == 0 || steps_[i - 1].run != step.run)
+        tracker.begin_run(kRuns[step.run] != Run::prologue);
+      add(tracker.issue(*step.list, *step.instruction));
+      if (i + 1 == steps_.size() || steps_[i + 1].run != step.run) add(tracker.end_of_run());
     }
   }
 
   const Plan& plan_;
   CheckReport report_;
   std::vector<Step> steps_;
-  std::array<std::int32_t, kStreams> last_ = {-1, -1, -1, -1, -1, -1};
+  Clock last_ = kNothingEnded;
+  std::vector<std::int32_t> latest_;  ///< of each instruction of the list: its latest step
 };
 
 }  // namespace

@@ -138,6 +138,11 @@ std::string ContentTracker::accumulate(BufferId id, const Instruction& i, std::i
   return {};
 }
 
+void ContentTracker::begin_run(bool updates) {
+  if (updates) ++runs_;
+  handed_over_ = 0;
+}
+
 std::string ContentTracker::issue(const InstructionList& list, const Instruction& i) {
   if (std::string wrong = expect_places(list, i); !wrong.empty()) return wrong;
   switch (i.op) {
@@ -150,6 +155,14 @@ std::string ContentTracker::issue(const InstructionList& list, const Instruction
         return fmt::format("the host holds {}", describe(gradient));
       gradient = {};
       ++versions_[static_cast<std::size_t>(i.unit)];
+      return {};
+    }
+    case OpCode::snapshot: {
+      const auto version = versions_[static_cast<std::size_t>(i.unit)];
+      if (version != runs_)
+        return fmt::format("hands over version {} of the state, expected {}", version, runs_);
+      if (i.unit != handed_over_++)
+        return fmt::format("a reader expects unit {} next", handed_over_ - 1);
       return {};
     }
     case OpCode::zero:
@@ -297,13 +310,16 @@ std::string ContentTracker::move(const InstructionList& list, const Instruction&
   }
 }
 
-std::string ContentTracker::end_of_body() {
+std::string ContentTracker::end_of_run() {
   for (std::size_t b = 0; b < contents_.size(); ++b) {
     const Buffer& buffer = plan_.buffers[b];
     if (buffer.space == MemorySpace::device && contents_[b].kind == Kind::weights)
       return fmt::format("'{}' was fetched and never released ({})", buffer.name,
                          describe(contents_[b]));
   }
+  const bool updates = plan_.choices.purpose == Purpose::train && runs_ > 0;
+  if (updates && handed_over_ != plan_.units)
+    return fmt::format("{} of {} units were handed over", handed_over_, plan_.units);
   return {};
 }
 

@@ -38,10 +38,12 @@ class ContentTracker {
  public:
   explicit ContentTracker(const Plan& plan);
 
+  /// A run of the prologue (updates: false), the body or the epilogue begins.
+  void begin_run(bool updates);
   /// Follows one instruction. @returns what it would read wrongly; empty when all is as it should
   std::string issue(const InstructionList& list, const Instruction& instruction);
-  /// After a body: every slot released, every gradient whole on the host.
-  std::string end_of_body();
+  /// After a run: every slot released, every unit's state handed over.
+  std::string end_of_run();
 
  private:
   using Kind = Content::Kind;
@@ -63,7 +65,9 @@ class ContentTracker {
   std::vector<Content> contents_;
   std::vector<bool> clean_;                      ///< accumulators: padding is zero
   std::vector<std::vector<BufferId>> overlaps_;  ///< other buffers that share bytes
-  std::vector<std::int64_t> versions_;           ///< of each unit's weights
+  std::vector<std::int64_t> versions_;           ///< of each unit's state: updates so far
+  std::int64_t runs_ = 0;                        ///< that update every unit
+  std::int32_t handed_over_ = 0;                 ///< units in this run
 };
 
 }  // namespace megatrain

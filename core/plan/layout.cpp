@@ -134,13 +134,16 @@ Layout::Layout(const Model& model, const Choices& choices, PlanBuilder& builder)
     inner.push_back(device(fmt::format("boundary {} inside a segment", k + 1), activation));
   temporary = device("temporary and library workspace", temporary_bytes);
 
-  // Store slabs.
+  // Store slabs. What only updates write is one range: two moments, and a split master's remainder.
+  const Index state_bytes = 8 + (choices.master == MasterFormat::split ? 2 : 0);
   for (Index u = 0; u < model.unit_count(); ++u) {
     const auto unit = static_cast<std::int32_t>(u);
     const Index elements = model.unit(u).slab_elements;
     host_weights.push_back(
         builder.store("weights of " + model.unit(u).name(), unit, elements * element));
     if (!train) continue;
+    host_state.push_back(
+        builder.store("optimizer state of " + model.unit(u).name(), unit, elements * state_bytes));
     host_gradient.push_back(builder.store("gradient of " + model.unit(u).name(), unit,
                                           elements * choices.gradient_bytes()));
   }

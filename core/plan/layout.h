@@ -94,6 +94,7 @@ struct Layout {
 
   // store
   std::vector<BufferId> host_weights;   ///< per unit
+  std::vector<BufferId> host_state;     ///< per unit: moments and remainder; training
   std::vector<BufferId> host_gradient;  ///< per unit; training
 };
 

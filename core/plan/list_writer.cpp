@@ -59,11 +59,11 @@ void ListWriter::update(Index unit) {
        .unit = id(unit),
        .cost = {.host_elements = model_.unit(unit).slab_elements}},
       {{layout_.host_gradient[Layout::at(unit)], Role::host_gradient, Access::read},
-       {layout_.host_weights[Layout::at(unit)], Role::host_weights, Access::read_write}});
-}
-
-void ListWriter::updates() {
-  for (Index u = 0; u < model_.unit_count(); ++u) update(u);
+       {layout_.host_weights[Layout::at(unit)], Role::host_weights, Access::read_write},
+       {layout_.host_state[Layout::at(unit)], Role::host_state, Access::read_write}});
+  add({.op = OpCode::snapshot, .stream = StreamId::snapshot, .unit = id(unit)},
+      {{layout_.host_weights[Layout::at(unit)], Role::host_weights, Access::read},
+       {layout_.host_state[Layout::at(unit)], Role::host_state, Access::read}});
 }
 
 void ListWriter::updates_and_gathers() {

@@ -20,10 +20,8 @@ class ListWriter {
   void upload_constants();
   void zero(BufferId accumulator, std::int32_t unit);
   void stage_and_upload();
-  /// The pending update of a unit, if there is one.
+  /// The pending update of a unit, if there is one, and the hand-over of what it leaves.
   void update(Index unit);
-  /// Pending updates of all units, first to last.
-  void updates();
   /// Host work at the start of a training step: the rows that the waves need are gathered as soon
   /// as the embedding is updated, because nothing computes before them.
   void updates_and_gathers();

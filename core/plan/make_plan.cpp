@@ -18,7 +18,10 @@ Plan make_plan(const Model& model, const Choices& choices) {
     writer.prologue(plan.prologue);
     writer.body(first_body);
     writer.body(plan.body);
-    writer.epilogue(plan.epilogue);
+    for (std::size_t i = 0; i < plan.body.instructions.size(); ++i)
+      if (const OpCode op = plan.body.instructions[i].op;
+          op == OpCode::update || op == OpCode::snapshot)
+        plan.epilogue.push_back(static_cast<std::int32_t>(i));
   } else {
     ForwardListWriter writer(model, choices, layout, builder);
     writer.prologue(plan.prologue);

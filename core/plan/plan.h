@@ -15,10 +15,17 @@
 namespace megatrain {
 
 /// Where an instruction runs. The first four are device streams; `update` is the host optimizer's
-/// worker; `host` is the issuing thread itself.
-enum class StreamId : std::uint8_t { compute, fetch, offload, spill, update, host };
-inline constexpr std::size_t kStreams = 6;
+/// worker; `host` is the issuing thread itself; `snapshot` is the worker that hands states over.
+enum class StreamId : std::uint8_t { compute, fetch, offload, spill, update, host, snapshot };
+inline constexpr std::size_t kStreams = 7;
 inline constexpr std::size_t kDeviceStreams = 4;
+/// The latest instruction of each stream that is known to have ended; -1: none.
+using Clock = std::array<std::int32_t, kStreams>;
+inline constexpr Clock kNothingEnded = [] {
+  Clock clock{};
+  clock.fill(-1);
+  return clock;
+}();
 std::string_view name(StreamId stream);
 constexpr bool on_device(StreamId stream) {
   return static_cast<std::size_t>(stream) < kDeviceStreams;
@@ -48,6 +55,7 @@ enum class OpCode : std::uint8_t {
   release,         ///< compute: the end of a slot's use
   download,        ///< offload: losses (or logits) to the host
   collect,         ///< host: waits for the step's results (losses, norms, gradients)
+  snapshot,        ///< snapshot: hands a unit's state to a reader, if there is one
 };
 std::string_view name(OpCode op);
 
@@ -90,6 +98,7 @@ enum class Role : std::uint8_t {
   batch,
   constants,
   host_weights,
+  host_state,  // what else an update writes: moments, and the remainder of a split master
   host_gradient,
   host_partials,
   host_results,
@@ -105,8 +114,8 @@ struct Operand {
   Access access = Access::read;
 };
 
-/// The end of an earlier instruction. bodies_back = 1: of the previous run of the body; there is
-/// none in the first run, and then nothing to wait for.
+/// The end of an earlier instruction. bodies_back = 1: of its latest run before this run of the
+/// body (or of the epilogue); there is none in the first run, and then nothing to wait for.
 struct Wait {
   std::int32_t instruction = 0;
   std::int32_t bodies_back = 0;
@@ -165,7 +174,9 @@ struct Plan {
   Index pinned_bytes = 0;
   InstructionList prologue;  ///< once: constants
   InstructionList body;      ///< each step
-  InstructionList epilogue;  ///< flush: all pending updates
+  /// flush: which instructions of the body run by themselves to apply all pending updates and to
+  /// hand over what they leave, in order. Their waits hold there as they hold in the body.
+  std::vector<std::int32_t> epilogue;
 
   [[nodiscard]] const Buffer& buffer(BufferId id) const {
     return buffers[static_cast<std::size_t>(id)];

@@ -49,7 +49,8 @@ Simulation simulate(const Plan& plan, const Rates& rates) {
         if (on_device(i.stream) && !on_device(body.instructions[on].stream))
           issue = std::max(issue, end);
       }
-      issue += rates.launch;
+      // Without a reader a snapshot is nothing at all; a step is predicted without one.
+      if (i.stream != StreamId::snapshot) issue += rates.launch;
       double& stream_free = free[static_cast<std::size_t>(i.stream)];
       const double begin = std::max({stream_free, waits, issue});
       const double length = duration(i, rates);

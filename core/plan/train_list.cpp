@@ -23,11 +23,6 @@ void TrainListWriter::prologue(InstructionList& list) {
   }
 }
 
-void TrainListWriter::epilogue(InstructionList& list) {
-  writer_.begin(list);
-  writer_.updates();
-}
-
 void TrainListWriter::body(InstructionList& list) {
   writer_.begin(list);
   free_stream_ = {};

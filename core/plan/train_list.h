@@ -15,7 +15,6 @@ class TrainListWriter {
   /// Constants and clean accumulators (their padding is never written again).
   void prologue(InstructionList& list);
   void body(InstructionList& list);
-  void epilogue(InstructionList& list);
 
  private:
   void forward_wave(Index wave);

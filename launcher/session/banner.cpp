@@ -22,6 +22,8 @@ std::string bound_text(const Simulation& simulation) {
       return "the optimizer on the host";
     case StreamId::host:
       return "the issuing thread";
+    case StreamId::snapshot:
+      return "the reader of the state";
   }
   return "?";
 }

@@ -1,5 +1,9 @@
 #include "tests/engine/engine_rig.h"
 
+#include <chrono>
+#include <deque>
+#include <thread>
+
 #include "core/plan/writers.h"
 #include "tests/engine/slow_device.h"
 
@@ -47,23 +51,38 @@ Batch make_rig_batch(const Choices& choices, const ModelConfig& config, Index nu
   return make_batch(choices, config, tokens);
 }
 
+void append_unit(std::vector<std::byte>& bytes, const Model& model, const HostStore& store,
+                 DType wire, Index unit) {
+  const auto add = [&](const void* data, Index count) {
+    const auto* begin = static_cast<const std::byte*>(data);
+    if (begin != nullptr) bytes.insert(bytes.end(), begin, begin + count);
+  };
+  const Index elements = model.unit(unit).slab_elements;
+  add(store.weights(unit), elements * size_of(wire));
+  add(store.remainder(unit), elements * 2);
+  add(store.exp_avg(unit), elements * 4);
+  add(store.exp_avg_sq(unit), elements * 4);
+}
+
 Snapshot take_snapshot(const Model& model, const HostStore& store, DType wire) {
   Snapshot all;
-  const auto add = [&](const void* data, Index bytes) {
-    const auto* begin = static_cast<const std::byte*>(data);
-    if (begin != nullptr) all.bytes.insert(all.bytes.end(), begin, begin + bytes);
-  };
-  for (Index u = 0; u < model.unit_count(); ++u) {
-    const Index elements = model.unit(u).slab_elements;
-    add(store.weights(u), elements * size_of(wire));
-    add(store.remainder(u), elements * 2);
-    add(store.exp_avg(u), elements * 4);
-    add(store.exp_avg_sq(u), elements * 4);
-  }
+  for (Index u = 0; u < model.unit_count(); ++u) append_unit(all.bytes, model, store, wire, u);
   return all;
 }
 
 }  // namespace
+
+void CopyingReader::unit(Index unit) noexcept {
+  held_.wait(true);
+  if (seconds_ > 0) std::this_thread::sleep_for(std::chrono::duration<double>(seconds_));
+  if (unit == units_) append_unit(bytes_, model_, store_, wire_, unit);  // else: too short, seen
+  ++units_;
+}
+
+void CopyingReader::let_go() {
+  held_ = false;
+  held_.notify_all();
+}
 
 Rig::Rig(const ModelConfig& config, const Choices& rig_choices, const RigOptions& options)
     : device(make_rig_device(options)),
@@ -80,11 +99,16 @@ Rig::Rig(const ModelConfig& config, const Choices& rig_choices, const RigOptions
   plans.evaluate = make_plan(model, evaluate);
   engine = std::make_unique<Engine>(*device, *ops, model, *store, pool, std::move(plans));
   engine->poison_released_slots(options.poison);
+  engine->slow_updates(options.slow_updates);
 }
 
 Rig::~Rig() = default;
 
 Batch Rig::batch(Index number) const { return make_rig_batch(choices, model.config(), number); }
+
+std::unique_ptr<CopyingReader> Rig::reader(double seconds) const {
+  return std::make_unique<CopyingReader>(model, *store, choices.wire(), seconds);
+}
 
 StepResult Rig::step(Index number, float scale_factor, Trace* trace) {
   Batch made = batch(number);
@@ -119,9 +143,19 @@ Snapshot run_unchecked(const ModelConfig& config, const Plan& plan, Index steps,
   const Plan* plans[] = {&plan};
   EngineMemory memory(plans, *device, *store, pool);
   DeviceStreams streams(*device);
+  std::deque<CopyingReader> readers;
   HostQueue updates;
-  Executor executor(plan, {*device, ops, model, *store, memory, streams, updates, pool});
+  HostQueue snapshots;
+  Executor executor(plan, {*device, ops, model, *store, memory, streams, updates, snapshots, pool});
+  // Also where a broken plan throws, what was begun comes to rest before it loses its parts.
+  const auto rest = [&](Executor*) {
+    for (CopyingReader& reader : readers) reader.let_go();
+    updates.finish();
+    snapshots.finish();
+  };
+  const std::unique_ptr<Executor, decltype(rest)> guard(&executor, rest);
   executor.poison_released_slots(options.poison);
+  executor.slow_updates(options.slow_updates);
   executor.start();
   const UpdateRule rule = rig_rule();
   std::vector<double> losses;
@@ -130,7 +164,14 @@ Snapshot run_unchecked(const ModelConfig& config, const Plan& plan, Index steps,
   std::int64_t applied = 0;
   for (Index n = 0; n < steps; ++n) {
     const Batch batch = make_rig_batch(plan.choices, config, n);
-    executor.run(batch.inputs, pending);
+    // The first reader is late: the second step's updates meet it. The third step's meet nobody,
+    // and its reader meets them.
+    if (n == 1) readers.back().let_go();
+    if (n > 1) snapshots.drain();
+    const double seconds = n == 0 ? options.slow_reader : 0;
+    CopyingReader& reader = readers.emplace_back(model, *store, plan.choices.wire(), seconds);
+    if (seconds > 0) reader.hold();
+    executor.run(batch.inputs, pending, &reader);
     pending.reset();
     double sum = 0;
     for (const float loss : executor.losses()) sum += static_cast<double>(loss);
@@ -139,8 +180,11 @@ Snapshot run_unchecked(const ModelConfig& config, const Plan& plan, Index steps,
     norms.push_back(decision.norm);
     if (decision.apply) pending = PendingUpdate{rule.adamw, rule.lr, decision.factor, ++applied};
   }
-  if (pending) executor.flush(*pending);
+  executor.flush(pending);
+  snapshots.drain();
   Snapshot all = take_snapshot(model, *store, plan.choices.wire());
+  for (const CopyingReader& reader : readers)
+    all.handed_over.insert(all.handed_over.end(), reader.bytes().begin(), reader.bytes().end());
   all.losses = losses;
   all.norms = norms;
   return all;

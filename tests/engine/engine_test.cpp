@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <limits>
 
@@ -100,7 +102,10 @@ TEST(Trace, NamesEveryInstructionAndShowsOverlap) {
   rig.step(1, 1, &trace);
   const Plan& plan = rig.engine->plan(Purpose::train);
   EXPECT_EQ(trace.spans.size(), plan.body.instructions.size());
-  for (const TraceSpan& span : trace.spans) EXPECT_GE(span.end, span.begin) << span.name;
+  for (const TraceSpan& span : trace.spans) {
+    EXPECT_GT(span.begin, -1) << span.name;  // counted from the beginning of the body
+    EXPECT_GE(span.end, span.begin) << span.name;
+  }
   EXPECT_GT(trace.busy(StreamId::compute), 0);
   EXPECT_GT(trace.overlap(StreamId::compute, StreamId::fetch), 0);
   EXPECT_NE(trace.to_json().find("\"forward block 3 micro-batch 1\""), std::string::npos);
@@ -125,6 +130,74 @@ TEST(SlotRing, MisuseThrows) {
   ring.release(1, 3);
   EXPECT_TRUE(ring.all_empty());
   EXPECT_THROW(ring.release(1, 3), LogicError);  // twice
+}
+
+TEST(Engine, SlowUpdatesFillNoQueue) {
+  const PlanCase c = case_named("rows");
+  constexpr Index kSteps = 6;
+  const Snapshot expected = Rig(c.config, c.choices).run(kSteps);
+  RigOptions options;
+  options.slow_updates = 3e-3;  // more than ten times what a unit of this model takes
+  Rig rig(c.config, c.choices, options);
+  std::vector<std::unique_ptr<CopyingReader>> readers;
+  std::vector<double> losses;
+  std::vector<double> norms;
+  const auto& body = rig.engine->plan(Purpose::train).body.instructions;
+  const auto on = [&](StreamId stream) {
+    return static_cast<std::size_t>(std::ranges::count(body, stream, &Instruction::stream));
+  };
+  // Of one step, with a wait each: the next step's come when this one's are done.
+  const std::size_t most = 2 * std::max(on(StreamId::update), on(StreamId::snapshot));
+  ASSERT_LT(most, body.size());
+  for (Index n = 0; n < kSteps; ++n) {
+    const StepResult result = rig.step(n);
+    losses.push_back(result.loss_sum);
+    norms.push_back(result.decision.norm);
+    rig.engine->snapshot(*readers.emplace_back(rig.reader(1e-3)));
+    EXPECT_LE(rig.engine->most_queued(), most) << n;
+  }
+  rig.engine->finish_snapshot();
+  Snapshot all = rig.snapshot();
+  all.losses = losses;
+  all.norms = norms;
+  EXPECT_TRUE(all == expected);
+}
+
+TEST(HostQueue, WaitsForAnotherInItsOwnTime) {
+  HostQueue reading;
+  HostQueue updating;
+  std::atomic<bool> held = true;
+  int value = 0;
+  int read = -1;
+  const HostQueue::Ticket first = reading.enqueue([&] {
+    held.wait(true);
+    read = value;
+  });
+  updating.enqueue([&] { reading.wait(first); });
+  const HostQueue::Ticket update = updating.enqueue([&] { value = 1; });
+  EXPECT_FALSE(updating.done(update));
+  EXPECT_EQ(updating.most_queued(), 2U);
+  held = false;
+  held.notify_all();
+  updating.wait(update);
+  EXPECT_TRUE(updating.done(update));
+  EXPECT_TRUE(reading.done(first));
+  EXPECT_EQ(read, 0);
+  EXPECT_EQ(value, 1);
+}
+
+TEST(HostQueue, AFailureReachesTheOtherQueue) {
+  HostQueue updating;
+  HostQueue reading;
+  int read = 0;
+  const HostQueue::Ticket bad = updating.enqueue([] { throw Error("disk on fire"); });
+  reading.enqueue([&] { updating.wait(bad); });
+  reading.enqueue([&] { ++read; });
+  reading.finish();  // throws nothing
+  updating.finish();
+  EXPECT_EQ(read, 0);
+  EXPECT_FALSE(reading.done(1));
+  EXPECT_THROW(reading.drain(), Error);
 }
 
 TEST(HostQueue, FailuresReachTheWaiter) {

@@ -34,11 +34,33 @@ void confuse(Plan& plan, Instruction& first, Instruction& second, Role role) {
   operand(plan, first, role) = operand(plan, second, role);
 }
 
+/// Two instructions change places; the epilogue keeps its own.
+void exchange(Plan& plan, Instruction& a, Instruction& b) {
+  std::swap(a, b);
+  const auto* list = plan.body.instructions.data();
+  const auto first = static_cast<std::int32_t>(&a - list);
+  const auto second = static_cast<std::int32_t>(&b - list);
+  for (std::int32_t& n : plan.epilogue) n = n == first ? second : n == second ? first : n;
+}
+
+/// Instructions of one kind no longer wait for those of another.
+void forget_waits(Plan& plan, OpCode of, OpCode on) {
+  for (Instruction& i : plan.body.instructions) {
+    if (i.op != of) continue;
+    const auto kept = std::ranges::remove_if(
+        std::span(plan.body.waits).subspan(i.waits_begin, i.waits_end - i.waits_begin),
+        [&](const Wait& wait) {
+          return plan.body.instructions[static_cast<std::size_t>(wait.instruction)].op == on;
+        });
+    i.waits_end -= static_cast<std::uint32_t>(kept.size());
+  }
+}
+
 struct Fault {
   const char* name;
   const char* plan;  ///< of the grid
   void (*plant)(Plan&);
-  bool slow_copies = false;  ///< without them luck may hide it
+  double RigOptions::* slow = nullptr;  ///< what must be slow, or luck may hide it
 };
 
 const Fault kFaults[] = {
@@ -47,13 +69,13 @@ const Fault kFaults[] = {
        Instruction& i = nth(p, OpCode::forward, 4);
        i.waits_end = i.waits_begin;
      },
-     true},
+     &RigOptions::slow_copies},
     {"results_are_collected_without_waiting", "plain",
      [](Plan& p) {
        for (Instruction& i : p.body.instructions)
          if (i.op == OpCode::collect) i.waits_end = i.waits_begin;
      },
-     true},
+     &RigOptions::slow_copies},
     {"a_micro_batch_is_forgotten", "plain",
      [](Plan& p) { nth(p, OpCode::backward, 1).accumulate = false; }},
     {"a_boundary_comes_back_as_another", "spill_all",
@@ -80,7 +102,7 @@ const Fault kFaults[] = {
        confuse(p, nth(p, OpCode::fetch, 1), nth(p, OpCode::fetch, 2), Role::host_weights);
      }},
     {"rows_are_gathered_before_the_update", "rows",
-     [](Plan& p) { std::swap(nth(p, OpCode::gather), nth(p, OpCode::update)); }},
+     [](Plan& p) { exchange(p, nth(p, OpCode::gather), nth(p, OpCode::update)); }},
     {"what_was_kept_is_another_micro_batch", "keep",
      [](Plan& p) {
        for (std::size_t n = 0;; ++n) {
@@ -105,6 +127,18 @@ const Fault kFaults[] = {
      [](Plan& p) {
        confuse(p, nth(p, OpCode::fetch, 2), nth(p, OpCode::fetch, 1), Role::weights);
      }},
+    {"an_update_that_does_not_wait_for_the_snapshot_before_it", "plain",
+     [](Plan& p) { forget_waits(p, OpCode::update, OpCode::snapshot); }, &RigOptions::slow_reader},
+    {"a_snapshot_that_does_not_wait_for_its_update", "split_masters",
+     [](Plan& p) { forget_waits(p, OpCode::snapshot, OpCode::update); }, &RigOptions::slow_updates},
+    {"a_snapshot_before_its_update", "plain",
+     [](Plan& p) {
+       exchange(p, nth(p, OpCode::snapshot, 1), nth(p, OpCode::update, 1));
+       forget_waits(p, OpCode::snapshot, OpCode::update);
+     },
+     &RigOptions::slow_updates},
+    {"a_unit_is_handed_over_twice", "tied",
+     [](Plan& p) { nth(p, OpCode::snapshot, 2).unit = nth(p, OpCode::snapshot, 1).unit; }},
 };
 
 class Faults : public ::testing::TestWithParam<Fault> {};
@@ -137,15 +171,15 @@ TEST_P(Faults, TheBitsTell) {
   Plan plan = make_plan(Model(c.config), c.choices);
   const Snapshot expected = run_unchecked(c.config, plan, kSteps, options);
   GetParam().plant(plan);
-  if (!GetParam().slow_copies) {
+  if (GetParam().slow == nullptr) {
     EXPECT_TRUE(tells(c, plan, options, expected));
     return;
   }
-  // What does not wait for a copy is late itself on a busy machine or under a sanitizer: then it
-  // takes a slower copy to tell.
+  // What does not wait is late itself on a busy machine or under a sanitizer: then it takes a
+  // slower other to tell.
   bool told = false;
   for (const double seconds : {2e-3, 10e-3, 50e-3, 250e-3}) {
-    options.slow_copies = seconds;
+    options.*GetParam().slow = seconds;
     if ((told = tells(c, plan, options, expected))) break;
   }
   EXPECT_TRUE(told);

@@ -1,4 +1,4 @@
-// Runs two steps of a plan of the grid with one of its waits left out, and exits. plan_race_test
+// Runs three steps of a plan of the grid with one of its waits left out, and exits. plan_race_test
 // runs it under the thread sanitizer, which ends it with its own exit code when there is a race.
 // Usage: plan_race_child CASE WAIT   (WAIT -1: the plan as it is; "count" prints how many there
 // are)
@@ -40,6 +40,9 @@ int main(int count, char** arguments) {
   testing::RigOptions options;
   options.device_threads = 2;
   options.poison = true;
-  std::printf("%g\n", testing::run_unchecked(c.config, plan, 2, options).norms.back());
+  // Each is late where the other should wait for it.
+  options.slow_reader = 5e-3;
+  options.slow_updates = 2e-3;
+  std::printf("%g\n", testing::run_unchecked(c.config, plan, 3, options).norms.back());
   return 0;
 }

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "tests/plan/plan_grid.h"
 
 namespace megatrain::testing {
@@ -96,6 +98,53 @@ TEST(Checker, RefusesAnUnfinishedGradient) {
   const std::size_t offload = find(plan, OpCode::offload, 1);
   plan.body.instructions[offload].first += 1;
   EXPECT_FALSE(check(plan).ok());
+}
+
+TEST(Checker, RefusesASnapshotBeforeItsUpdate) {
+  Plan plan = plan_of("plain");
+  auto& list = plan.body.instructions;
+  std::swap(list[find(plan, OpCode::update, 2)], list[find(plan, OpCode::snapshot, 2)]);
+  expect_refused(plan, "hands over version 0 of the state, expected 1");
+}
+
+TEST(Checker, RefusesUnitsHandedOverOutOfTurn) {
+  Plan plan = plan_of("plain");
+  // ... update 2, update 3, snapshot 3, snapshot 2 ...
+  const auto snapshot =
+      std::ranges::find(plan.epilogue, static_cast<std::int32_t>(find(plan, OpCode::snapshot, 2)));
+  std::rotate(snapshot, snapshot + 1, snapshot + 3);
+  expect_refused(plan, "a reader expects unit 2 next");
+}
+
+TEST(Checker, RefusesAnUnorderedSnapshot) {
+  for (const OpCode late : {OpCode::snapshot, OpCode::update}) {
+    Plan plan = plan_of("plain");
+    Instruction& i = plan.body.instructions[find(plan, late, 4)];
+    i.waits_end = i.waits_begin;
+    expect_refused(plan, "race on 'optimizer state of block 3'");
+  }
+}
+
+TEST(Checker, RefusesAnEpilogueThatLeavesAUnitOut) {
+  Plan plan = plan_of("plain");
+  plan.epilogue.pop_back();
+  expect_refused(plan, "6 of 7 units were handed over");
+}
+
+TEST(Checker, RefusesAnEpilogueThatWaitsForWhatIsNotInIt) {
+  Plan plan = plan_of("plain");
+  plan.epilogue.erase(plan.epilogue.begin());
+  expect_refused(plan, "of the epilogue waits for");
+}
+
+TEST(Checker, RefusesTheIssuingThreadWaitingForAReader) {
+  Plan plan = plan_of("plain");
+  Instruction& i = plan.body.instructions[find(plan, OpCode::fetch, 1)];
+  const auto snapshot = static_cast<std::int32_t>(find(plan, OpCode::snapshot, 1));
+  plan.body.waits.push_back({snapshot, 0});
+  i.waits_end = static_cast<std::uint32_t>(plan.body.waits.size());
+  i.waits_begin = i.waits_end - 1;
+  expect_refused(plan, "makes the issuing thread wait for a reader");
 }
 
 }  // namespace
