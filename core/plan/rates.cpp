@@ -18,13 +18,14 @@ struct Field {
   Unit unit;
 };
 
-constexpr std::array<Field, 6> kFields = {
+constexpr std::array<Field, 7> kFields = {
     {{"flops", &Rates::flops, Unit::flops},
      {"device_bandwidth", &Rates::device_bandwidth, Unit::bytes},
      {"to_device", &Rates::to_device, Unit::bytes},
      {"to_host", &Rates::to_host, Unit::bytes},
      {"update", &Rates::update, Unit::elements},
-     {"launch", &Rates::launch, Unit::seconds}}};
+     {"launch", &Rates::launch, Unit::seconds},
+     {"disk", &Rates::disk, Unit::bytes}}};
 
 std::string with_unit(double value, Unit unit) {
   switch (unit) {
@@ -53,12 +54,14 @@ Rates assumed_rates(DeviceKind kind, DType compute) {
     rates.to_device = rates.to_host = 50e9;
     rates.update = 3e9;
     rates.launch = 20e-6;
+    rates.disk = 2e9;
   } else {
     rates.flops = 100e9;
     rates.device_bandwidth = 10e9;
     rates.to_device = rates.to_host = 5e9;
     rates.update = 0.4e9;
     rates.launch = 5e-6;
+    rates.disk = 1e9;
   }
   return rates;
 }

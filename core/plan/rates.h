@@ -19,6 +19,7 @@ struct Rates {
   double to_host = 0;           ///< device to host copies, bytes/s
   double update = 0;            ///< AdamW, elements/s
   double launch = 0;            ///< seconds to issue one instruction
+  double disk = 0;              ///< direct writes of large blocks, bytes/s
 };
 
 /// Rates of a typical machine of the kind.

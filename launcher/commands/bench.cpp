@@ -18,7 +18,10 @@ void bench(const BenchOptions& options) {
   console.line(fmt::format("measuring {} in {}, shapes of {}, {} tokens", machine.name,
                            name(machine.compute), source.name, tokens));
   ThreadPool pool(machine.threads);
-  const Rates rates = measure_rates(machine, source.config, tokens, pool);
+  const std::filesystem::path folder = options.disk
+                                           ? std::filesystem::path(*options.disk)
+                                           : std::filesystem::absolute(options.rates).parent_path();
+  const Rates rates = measure_rates(machine, source.config, tokens, pool, folder);
   io::write_file(options.rates,
                  fmt::format("# {} in {}, shapes of {}, {} tokens a micro-batch\n{}", machine.name,
                              name(machine.compute), source.name, tokens, format_rates(rates)));

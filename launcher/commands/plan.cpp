@@ -5,6 +5,7 @@
 #include "io/json_writer.h"
 #include "launcher/console.h"
 #include "launcher/session/banner.h"
+#include "launcher/session/checkpoint_saver.h"
 #include "launcher/session/model_source.h"
 #include "launcher/session/plans.h"
 #include "launcher/session/training.h"
@@ -72,8 +73,19 @@ void write_plan(io::JsonWriter& json, const Plan& plan, const Model& model) {
   json.end_array().end_object();
 }
 
-std::string to_json(const ModelSource& source, const Model& model, const Machine& machine,
-                    const RunPlans& plans, const Rates& rates) {
+/// What a checkpoint of this run takes.
+SaveEstimate estimate(const RunOptions& options, const Machine& machine, const RunPlans& plans,
+                      const Model& model, const Rates& rates, const Simulation& simulation) {
+  const Choices& choices = plans.train.choices;
+  const Index taken =
+      store_bytes(model, choices.master, choices.gradient_bytes()).total() + plans.pinned_bytes();
+  const Index bytes = io::state_bytes(model);
+  const Index blocks = save_blocks(options.checkpoints, machine.host_memory - taken, bytes);
+  return estimate_save(bytes, blocks * io::kBlockBytes, rates.disk, simulation.step_seconds);
+}
+
+std::string to_json(const RunOptions& options, const ModelSource& source, const Model& model,
+                    const Machine& machine, const RunPlans& plans, const Rates& rates) {
   const Choices& choices = plans.train.choices;
   const Simulation simulation = simulate(plans.train, rates);
   io::JsonWriter json(2);
@@ -97,6 +109,13 @@ std::string to_json(const ModelSource& source, const Model& model, const Machine
       .member("predicted_step_seconds", simulation.step_seconds)
       .member("bound_by", megatrain::name(simulation.bound()))
       .member("rates", rates.source);
+  const SaveEstimate save = estimate(options, machine, plans, model, rates, simulation);
+  json.key("save")
+      .begin_object()
+      .member("bytes", save.bytes)
+      .member("seconds", save.seconds)
+      .member("exposed_seconds", save.exposed)
+      .end_object();
   json.key("busy_seconds").begin_object();
   for (std::size_t s = 0; s < kStreams; ++s)
     json.member(megatrain::name(static_cast<StreamId>(s)), simulation.busy[s]);
@@ -125,12 +144,19 @@ void plan(const RunOptions& options) {
   const Machine machine = open_machine(options.machine, model, Presence::planned);
   const RunPlans plans = plan_run(
       options, machine, model, options.key ? std::optional(read_key(*options.key)) : std::nullopt);
+  const Rates rates = find_rates(options, machine);
   if (options.json) {
-    console.line(to_json(source, model, machine, plans, find_rates(options, machine)));
+    console.line(to_json(options, source, model, machine, plans, rates));
     return;
   }
   print_banner(console, source, model, machine, plans, options);
   print_data(console, data);
+  const SaveEstimate save =
+      estimate(options, machine, plans, model, rates, simulate(plans.train, rates));
+  console.line(fmt::format("a checkpoint: {} in {} on a disk of {}/s; a step waits for {} of it",
+                           format_bytes(save.bytes), format_seconds(save.seconds),
+                           format_bytes(static_cast<Index>(rates.disk)),
+                           format_seconds(save.exposed)));
   print_table(console, plans.train, model);
   if (plans.evaluate) print_table(console, *plans.evaluate, model);
 }

@@ -352,6 +352,8 @@ std::vector<Option> bench_table(BenchOptions& o) {
        .help = "Where to write the rates",
        .target = &o.rates,
        .required = true},
+      {"disk", kRun, "FOLDER",
+       "Where checkpoints will go, to measure that disk; absent: the folder of --rates", &o.disk},
   };
   append(table, machine_table(o.machine));
   return table;

@@ -87,7 +87,8 @@ struct GenerateOptions {
 struct BenchOptions {
   std::string model = "llama-tiny";
   std::string rates;
-  std::optional<Index> tokens;  ///< of a micro-batch
+  std::optional<std::string> disk;  ///< a folder; absent: that of the rates file
+  std::optional<Index> tokens;      ///< of a micro-batch
   MachineOptions machine;
 };
 

@@ -31,6 +31,13 @@ Index save_blocks(const CheckpointOptions& options, Index available, Index state
   return std::max(bytes / io::kBlockBytes, kFewestBlocks);
 }
 
+SaveEstimate estimate_save(Index state_bytes, Index buffer, double disk, double step_seconds) {
+  // A unit must be out of the store by its next update, a step later; what the buffer takes is.
+  const auto held = static_cast<double>(std::max<Index>(state_bytes - buffer, 0));
+  return {state_bytes, static_cast<double>(state_bytes) / disk,
+          std::max(held / disk - step_seconds, 0.0)};
+}
+
 CheckpointSaver::CheckpointSaver(io::CheckpointFolder folder, const CheckpointOptions& options,
                                  const HostStore& store, Index blocks, io::TrainingRecord record,
                                  std::vector<io::SideFile> files, Console& console,

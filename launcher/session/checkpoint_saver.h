@@ -21,6 +21,17 @@ namespace megatrain::launcher {
 /// left, the whole state at most; and never less than it takes to keep a disk busy.
 Index save_blocks(const CheckpointOptions& options, Index available, Index state_bytes);
 
+/// How long a save takes, and how much of it a step would wait for.
+struct SaveEstimate {
+  Index bytes = 0;
+  double seconds = 0;  ///< until it is on disk
+  double exposed = 0;  ///< what neither the buffer nor one step hides
+};
+/// @param buffer          bytes of the blocks
+/// @param disk            bytes/s
+/// @param step_seconds    of the plan
+SaveEstimate estimate_save(Index state_bytes, Index buffer, double disk, double step_seconds);
+
 class CheckpointSaver final : public Saver {
  public:
   /// @param record   options and key of the run; its state is filled in

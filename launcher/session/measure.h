@@ -2,6 +2,8 @@
 /// @file
 /// How fast this machine is at what a step does.
 
+#include <filesystem>
+
 #include "core/base/thread_pool.h"
 #include "core/plan/rates.h"
 #include "launcher/session/machine.h"
@@ -29,7 +31,13 @@ ProductShape peak_shape(DeviceKind kind, const ModelConfig& config);
 /// tenths of a second at most.
 double measure_peak(Machine& machine, const ModelConfig& config);
 
+/// Bytes/s of direct writes into a file of `folder`, which goes afterwards. Takes some seconds and
+/// 2 GiB of disk at most. @throws UserError when it cannot be written
+double measure_disk(const std::filesystem::path& folder);
+
 /// Every rate that predictions divide by.
-Rates measure_rates(Machine& machine, const ModelConfig& config, Index tokens, ThreadPool& pool);
+/// @param folder  on the disk that checkpoints will go to
+Rates measure_rates(Machine& machine, const ModelConfig& config, Index tokens, ThreadPool& pool,
+                    const std::filesystem::path& folder);
 
 }  // namespace megatrain::launcher

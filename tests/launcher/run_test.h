@@ -6,12 +6,34 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <stdexcept>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "io/json.h"
 #include "tests/launcher/program.h"
 
 namespace megatrain::launcher {
+
+inline double number(const io::JsonValue& object, std::string_view key) {
+  const io::JsonValue* value = object.find(key);
+  if (value == nullptr) throw std::runtime_error("no " + std::string(key));
+  if (const auto* whole = value->as<std::int64_t>()) return static_cast<double>(*whole);
+  if (const auto* real = value->as<double>()) return *real;
+  throw std::runtime_error(std::string(key) + " is no number");
+}
+
+/// The values of `key` in the lines of a metrics file that have it.
+inline std::vector<double> series(const std::filesystem::path& metrics, std::string_view key) {
+  std::vector<double> values;
+  for (const std::string& line : lines_of(read_file(metrics))) {
+    EXPECT_EQ(line.back(), '\n');
+    const io::JsonValue object = io::parse_json(line, "metrics");
+    if (object.find(key) != nullptr) values.push_back(number(object, key));
+  }
+  return values;
+}
 
 class RunTest : public ::testing::Test {
  protected:

@@ -1,0 +1,207 @@
+#include <signal.h>
+
+#include <algorithm>
+#include <chrono>
+#include <map>
+#include <set>
+#include <thread>
+
+#include "tests/launcher/run_test.h"
+
+namespace megatrain::launcher {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Every file below a folder.
+std::map<std::string, std::string> files_in(const fs::path& folder) {
+  std::map<std::string, std::string> files;
+  for (const auto& entry : fs::recursive_directory_iterator(folder))
+    if (entry.is_regular_file())
+      files[fs::relative(entry.path(), folder).string()] = read_file(entry.path());
+  return files;
+}
+
+void flip_bit(const fs::path& file, std::size_t at) {
+  std::string content = read_file(file);
+  content.at(at) = static_cast<char>(content.at(at) ^ 4);
+  write_text(file, content);
+}
+
+class Checkpoints : public RunTest {
+ protected:
+  static constexpr const char* kLast = "checkpoints/step_00000012";
+  static constexpr const char* kBefore = "checkpoints/step_00000008";
+
+  [[nodiscard]] std::vector<std::string> run(const std::string& out,
+                                             std::vector<std::string> more = {}) const {
+    std::vector<std::string> arguments =
+        train(out, small({"--steps", "12", "--save-every", "4", "--warmup", "5", "--shard-size",
+                          "4MiB", "--val-fraction", "0.1", "--val-every", "3"}));
+    append(arguments, std::move(more));
+    return arguments;
+  }
+  Outcome expect_done(const std::vector<std::string>& arguments) {
+    Outcome outcome = run_program(arguments);
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.err << outcome.out;
+    return outcome;
+  }
+  void expect_same_run(const std::string& a, const std::string& b) {
+    EXPECT_TRUE(files_in(path(a) + "/model") == files_in(path(b) + "/model"));
+    EXPECT_TRUE(files_in(path(a + "/" + kLast)) == files_in(path(b + "/" + kLast)));
+    for (const char* key : {"step", "loss", "grad_norm", "lr", "tokens", "val_loss"})
+      EXPECT_EQ(series(path(a + "/metrics.jsonl"), key), series(path(b + "/metrics.jsonl"), key))
+          << key;
+  }
+};
+
+TEST_F(Checkpoints, TheSameCommandGoesOnAndEndsTheSame) {
+  expect_done(run("a"));
+  std::set<std::string> names;
+  for (const auto& entry : fs::directory_iterator(path("a/checkpoints")))
+    names.insert(entry.path().filename());
+  EXPECT_EQ(names, (std::set<std::string>{"latest", "step_00000008", "step_00000012"}));
+  EXPECT_EQ(read_file(path("a/checkpoints/latest")), "step_00000012\n");
+
+  // As if it had been ended between the last checkpoint but one and the next.
+  fs::copy(path("a"), path("b"), fs::copy_options::recursive);
+  fs::remove_all(path(std::string("b/") + kLast));
+  const Outcome resumed = expect_done(run("b"));
+  EXPECT_NE(resumed.out.find("going on from step 8"), std::string::npos) << resumed.out;
+  expect_same_run("a", "b");
+
+  // Once more: nothing is left to do, and nothing changes.
+  const auto before = files_in(path("b/checkpoints"));
+  expect_done(run("b"));
+  EXPECT_TRUE(files_in(path("b/checkpoints")) == before);
+  expect_same_run("a", "b");
+}
+
+TEST_F(Checkpoints, ASchedulersSignalSavesAndTheSameCommandEndsTheRun) {
+  expect_done(run("a", {"--steps", "300", "--save-every", "0", "--val-every", "0"}));
+  const auto arguments = run("b", {"--steps", "300", "--save-every", "0", "--val-every", "0"});
+  Program program(arguments);
+  for (int i = 0; i < 10'000 && lines_of(read_file(path("b/metrics.jsonl"))).size() < 3; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  program.signal(SIGUSR1);
+  const Outcome stopped = program.wait();
+  ASSERT_EQ(stopped.exit_code, 75) << stopped.err;
+  EXPECT_LT(series(path("b/metrics.jsonl"), "loss").size(), 300U);
+  expect_done(arguments);
+  EXPECT_EQ(series(path("a/metrics.jsonl"), "loss"), series(path("b/metrics.jsonl"), "loss"));
+  EXPECT_TRUE(files_in(path("a/model")) == files_in(path("b/model")));
+}
+
+TEST_F(Checkpoints, DamagedOnesArePassedOverWithTheReason) {
+  expect_done(run("a"));
+  for (const auto& [file, at] : std::map<std::string, std::size_t>{
+           {"shard_00001.h5", 100'000}, {"shard_00000.h5", 20}, {"manifest.json", 40}}) {
+    SCOPED_TRACE(file);
+    fs::remove_all(path("b"));
+    fs::copy(path("a"), path("b"), fs::copy_options::recursive);
+    flip_bit(path(std::string("b/") + kLast + "/" + file), at);
+    const Outcome outcome = expect_done(run("b"));
+    EXPECT_NE(outcome.err.find("damaged"), std::string::npos) << outcome.err;
+    EXPECT_NE(outcome.err.find(file), std::string::npos) << outcome.err;
+    EXPECT_NE(outcome.out.find("going on from step 8"), std::string::npos) << outcome.out;
+    expect_same_run("a", "b");
+  }
+  flip_bit(path(std::string("a/") + kLast + "/manifest.json"), 50);
+  flip_bit(path(std::string("a/") + kBefore + "/manifest.json"), 50);
+  const Outcome none = run_program(run("a"));
+  EXPECT_EQ(none.exit_code, 2);
+  EXPECT_NE(none.err.find("every checkpoint"), std::string::npos) << none.err;
+}
+
+TEST_F(Checkpoints, ChangedOptionsAreRefusedUnlessAcceptedByName) {
+  expect_done(run("a"));
+  const Outcome refused = run_program(run("a", {"--lr", "1e-3", "--steps", "13"}));
+  EXPECT_EQ(refused.exit_code, 2);
+  for (const char* part : {"lr: 0.003 in the checkpoint, 0.001 now", "steps: 12", "13 now",
+                           "--accept-change steps --accept-change lr"})
+    EXPECT_NE(refused.err.find(part), std::string::npos) << part << refused.err;
+  const Outcome accepted = expect_done(run(
+      "a", {"--lr", "1e-3", "--steps", "13", "--accept-change", "lr", "--accept-change", "steps"}));
+  EXPECT_NE(accepted.err.find("lr: 0.003"), std::string::npos) << accepted.err;
+  EXPECT_EQ(series(path("a/metrics.jsonl"), "loss").size(), 13U);
+  // The change is what counts from now on.
+  expect_done(run("a", {"--lr", "1e-3", "--steps", "13"}));
+
+  const Outcome unknown = run_program(run("a", {"--accept-change", "threads"}));
+  EXPECT_EQ(unknown.exit_code, 2);
+  EXPECT_NE(unknown.err.find("threads"), std::string::npos);
+
+  const Outcome bits =
+      run_program(run("a", {"--lr", "1e-3", "--steps", "13", "--force", "head-chunk=64"}));
+  EXPECT_EQ(bits.exit_code, 2);
+  EXPECT_NE(bits.err.find("head-chunk"), std::string::npos) << bits.err;
+  expect_done(run("a", {"--lr", "1e-3", "--steps", "13", "--force", "head-chunk=64",
+                        "--accept-change", "numerics"}));
+
+  const Outcome other = run_program(run("a", {"--model", "qwen2-tiny"}));
+  EXPECT_EQ(other.exit_code, 2);
+  EXPECT_NE(other.err.find("another model"), std::string::npos) << other.err;
+  // Other text of other size under the same name.
+  write_text(path("text.txt"), read_file(path("text.txt")) + "one more line\n");
+  const Outcome data = run_program(run("a", {"--lr", "1e-3", "--steps", "13"}));
+  EXPECT_EQ(data.exit_code, 2);
+  EXPECT_NE(data.err.find("data-tokens"), std::string::npos) << data.err;
+}
+
+TEST_F(Checkpoints, AnotherFolderGoesOnFromANamedOne) {
+  expect_done(run("a"));
+  const auto before = files_in(path("a"));
+  const std::string from = path(std::string("a/") + kBefore);
+  expect_done(run("b", {"--resume", from}));
+  EXPECT_EQ(series(path("b/metrics.jsonl"), "loss").size(), 4U) << "steps 9 to 12";
+  EXPECT_TRUE(files_in(path("a")) == before);
+  EXPECT_TRUE(files_in(path("a/model")) == files_in(path("b/model")));
+
+  // A run that is there is neither gone on with nor replaced unasked.
+  EXPECT_EQ(run_program(run("a", {"--resume", "none"})).exit_code, 2);
+  EXPECT_EQ(run_program(run("a", {"--resume", from, "--overwrite"})).exit_code, 2);
+  EXPECT_EQ(run_program(run("c", {"--resume", path("a")})).exit_code, 2);
+  EXPECT_TRUE(files_in(path("a")) == before);
+  // Its weights alone begin a new run.
+  expect_done(run("d", {"--model", from}));
+  EXPECT_LT(series(path("d/metrics.jsonl"), "loss").front(),
+            series(path("a/metrics.jsonl"), "loss").front() - 0.5);
+
+  const Outcome anew = expect_done(run("a", {"--overwrite", "--steps", "3"}));
+  EXPECT_EQ(anew.out.find("going on"), std::string::npos);
+  EXPECT_EQ(series(path("a/metrics.jsonl"), "loss").size(), 3U);
+  EXPECT_FALSE(fs::exists(path(std::string("a/") + kLast)));
+}
+
+TEST_F(Checkpoints, AFullDiskStopsTrainingOnlyWhenAsked) {
+  // Room for the model and not for a shard.
+  constexpr Index kLimit = 12'000'000;
+  const std::vector<std::string> one_shard = {"--shard-size", "1GiB"};
+  const Outcome goes_on = run_program(run("a", one_shard), kLimit);
+  EXPECT_EQ(goes_on.exit_code, 1) << goes_on.err;
+  EXPECT_NE(goes_on.err.find("could not be saved; training goes on"), std::string::npos)
+      << goes_on.err;
+  EXPECT_EQ(series(path("a/metrics.jsonl"), "loss").size(), 12U);
+  EXPECT_TRUE(fs::exists(path("a/model/model.safetensors")));
+
+  std::vector<std::string> stops = one_shard;
+  append(stops, {"--save-failure", "stop"});
+  const Outcome stopped = run_program(run("b", stops), kLimit);
+  EXPECT_EQ(stopped.exit_code, 1) << stopped.err;
+  EXPECT_EQ(series(path("b/metrics.jsonl"), "loss").size(), 4U) << "the step that was to be saved";
+  for (const char* out : {"a", "b"})
+    for (const auto& entry : fs::directory_iterator(path(out) + "/checkpoints"))
+      ADD_FAILURE() << "left behind: " << entry.path();
+}
+
+TEST_F(Checkpoints, OfEverySoManyStepsStay) {
+  expect_done(run("a", {"--save-every", "2", "--keep-last", "1", "--keep-every", "6",
+                        "--save-buffer", "0", "--verify-saves"}));
+  std::set<std::string> names;
+  for (const auto& entry : fs::directory_iterator(path("a/checkpoints")))
+    names.insert(entry.path().filename());
+  EXPECT_EQ(names, (std::set<std::string>{"latest", "step_00000006", "step_00000012"}));
+}
+
+}  // namespace
+}  // namespace megatrain::launcher
