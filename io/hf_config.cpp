@@ -156,6 +156,10 @@ std::vector<Index> parse_windows(const Fields& config, Family family, Index laye
   const auto by_type = parse_layer_types(config, layers, window);
   std::vector<Index> windows(static_cast<std::size_t>(layers), 0);
   if (family == Family::mistral) {
+    // Its class has no such switch: sliding_window alone decides, so both must say the same.
+    if (config.boolean("use_sliding_window").value_or(window.has_value()) != window.has_value())
+      throw config.refusal("use_sliding_window",
+                           "mistral knows 'sliding_window' only; null switches the window off");
     std::fill(windows.begin(), windows.end(), window.value_or(0));
     if (by_type && *by_type != windows)
       throw config.refusal("layer_types", "mistral has one window for all layers");

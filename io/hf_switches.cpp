@@ -24,6 +24,7 @@ constexpr unsigned bit(Family family) { return 1U << static_cast<unsigned>(famil
 constexpr unsigned kAll = bit(Family::llama) | bit(Family::mistral) | bit(Family::qwen2) |
                           bit(Family::qwen3) | bit(Family::gpt2);
 constexpr unsigned kRotary = kAll & ~bit(Family::gpt2);
+constexpr unsigned kWindowed = bit(Family::mistral) | bit(Family::qwen2) | bit(Family::qwen3);
 
 struct Switch {
   std::string_view key;
@@ -33,7 +34,8 @@ struct Switch {
 };
 
 // Switches that other code of the same model types (or of their descendants under the same name)
-// obeys and this program does not. What is implemented is read in hf_config.cpp instead.
+// obeys and this program does not, and those of one model type that another does not have. What is
+// implemented is read in hf_config.cpp instead.
 constexpr Switch kSwitches[] = {
     // another kind of file or model
     {"quantization_config", kAll, Off::null, "quantized weights are not read"},
@@ -60,12 +62,17 @@ constexpr Switch kSwitches[] = {
     {"use_qk_norm", kAll, Off::no, "this form of qk-norm is not implemented"},
     {"attention_bias", bit(Family::mistral), Off::no, "mistral has no biases"},
     {"attention_bias", bit(Family::qwen2), Off::yes, "qwen2 always has q, k and v biases"},
-    {"mlp_bias", bit(Family::mistral) | bit(Family::qwen2) | bit(Family::qwen3), Off::no,
-     "this model type has no MLP biases"},
+    {"attention_bias", bit(Family::gpt2), Off::yes, "gpt2 always has biases"},
+    {"mlp_bias", kWindowed, Off::no, "this model type has no MLP biases"},
+    {"mlp_bias", bit(Family::gpt2), Off::yes, "gpt2 always has biases"},
+    {"scale_attn_weights", kRotary, Off::yes, "this model type always scales by sqrt(head_dim)"},
+    {"scale_attn_by_inverse_layer_idx", kRotary, Off::no,
+     "this model type scales all layers alike"},
     {"sliding_window", bit(Family::llama) | bit(Family::gpt2), Off::null,
      "this model type has no sliding window"},
     {"use_sliding_window", bit(Family::llama) | bit(Family::gpt2), Off::no,
      "this model type has no sliding window"},
+    {"max_window_layers", bit(Family::mistral), Off::zero, "mistral has one window for all layers"},
     {"layer_types", bit(Family::gpt2), Off::null, "gpt2 has one kind of layer"},
     // shapes
     {"hidden_size", bit(Family::gpt2), Off::null, "gpt2 spells it n_embd"},
@@ -75,6 +82,16 @@ constexpr Switch kSwitches[] = {
     {"num_key_value_heads", bit(Family::gpt2), Off::null, "gpt2 has as many as n_head"},
     {"head_dim", bit(Family::gpt2), Off::null, "gpt2's is n_embd / n_head"},
     {"max_position_embeddings", bit(Family::gpt2), Off::null, "gpt2 spells it n_positions"},
+    {"n_embd", kRotary, Off::null, "this model type spells it hidden_size"},
+    {"n_inner", kRotary, Off::null, "this model type spells it intermediate_size"},
+    {"n_layer", kRotary, Off::null, "this model type spells it num_hidden_layers"},
+    {"n_head", kRotary, Off::null, "this model type spells it num_attention_heads"},
+    {"n_positions", kRotary, Off::null, "this model type spells it max_position_embeddings"},
+    // activations and norms
+    {"hidden_act", bit(Family::gpt2), Off::null, "gpt2 spells it activation_function"},
+    {"activation_function", kRotary, Off::null, "this model type spells it hidden_act"},
+    {"rms_norm_eps", bit(Family::gpt2), Off::null, "gpt2 spells it layer_norm_epsilon"},
+    {"layer_norm_epsilon", kRotary, Off::null, "this model type spells it rms_norm_eps"},
     // positions
     {"partial_rotary_factor", kAll, Off::one, "partial rotary embeddings are not implemented"},
     {"rotary_pct", kAll, Off::one, "partial rotary embeddings are not implemented"},
@@ -86,6 +103,7 @@ constexpr Switch kSwitches[] = {
     {"use_mrope", kAll, Off::no, "multimodal rotary embeddings are not implemented"},
     {"original_max_position_embeddings", kRotary, Off::null,
      "it is read inside rope_scaling or rope_parameters only"},
+    {"rope_theta", bit(Family::gpt2), Off::null, "gpt2 has learned positions"},
     {"rope_scaling", bit(Family::gpt2), Off::null, "gpt2 has learned positions"},
     {"rope_parameters", bit(Family::gpt2), Off::null, "gpt2 has learned positions"},
     // scales
@@ -137,69 +155,79 @@ constexpr std::string_view kDropouts[] = {"attention_dropout", "hidden_dropout",
 constexpr std::string_view kGpt2Dropouts[] = {"resid_pdrop", "embd_pdrop", "attn_pdrop"};
 constexpr double kGpt2Dropout = 0.1;
 
-// Read in hf_config.cpp, or without any effect on training.
-constexpr std::string_view kKnown[] = {
-    "_attn_implementation_autoset",
-    "_name_or_path",
-    "activation_function",
-    "architectures",
-    "attention_bias",
-    "bos_token_id",
-    "chunk_size_feed_forward",
-    "dtype",
-    "eos_token_id",
-    "gradient_checkpointing",
-    "head_dim",
-    "hidden_act",
-    "hidden_size",
-    "id2label",
-    "initializer_range",
-    "intermediate_size",
-    "label2id",
-    "layer_norm_epsilon",
-    "layer_types",
-    "max_position_embeddings",
-    "max_window_layers",
-    "mlp_bias",
-    "model_type",
-    "n_ctx",
-    "n_embd",
-    "n_head",
-    "n_inner",
-    "n_layer",
-    "n_positions",
-    "num_attention_heads",
-    "num_hidden_layers",
-    "num_key_value_heads",
-    "output_attentions",
-    "output_hidden_states",
-    "pad_token_id",
-    "reorder_and_upcast_attn",
-    "return_dict",
-    "rms_norm_eps",
-    "rope_parameters",
-    "rope_scaling",
-    "rope_theta",
-    "scale_attn_by_inverse_layer_idx",
-    "scale_attn_weights",
-    "sliding_window",
-    "summary_activation",
-    "summary_first_dropout",
-    "summary_proj_to_labels",
-    "summary_type",
-    "summary_use_proj",
-    "task_specific_params",
-    "tie_word_embeddings",
-    "torch_dtype",
-    "transformers_version",
-    "use_cache",
-    "use_sliding_window",
-    "vocab_size",
+/// A key that the model types read in hf_config.cpp, or that has no effect on their training.
+struct Known {
+  std::string_view key;
+  unsigned families;
+};
+constexpr Known kKnown[] = {
+    {"_attn_implementation_autoset", kAll},
+    {"_name_or_path", kAll},
+    {"activation_function", bit(Family::gpt2)},
+    {"architectures", kAll},
+    {"attention_bias", bit(Family::llama) | bit(Family::qwen3)},
+    {"bos_token_id", kAll},
+    {"chunk_size_feed_forward", kAll},
+    {"dtype", kAll},
+    {"eos_token_id", kAll},
+    {"gradient_checkpointing", kAll},
+    {"head_dim", kRotary},
+    {"hidden_act", kRotary},
+    {"hidden_size", kRotary},
+    {"id2label", kAll},
+    {"initializer_range", kAll},
+    {"intermediate_size", kRotary},
+    {"label2id", kAll},
+    {"layer_norm_epsilon", bit(Family::gpt2)},
+    {"layer_types", kRotary},
+    {"max_position_embeddings", kRotary},
+    {"max_window_layers", bit(Family::qwen2) | bit(Family::qwen3)},
+    {"mlp_bias", bit(Family::llama)},
+    {"model_type", kAll},
+    {"n_ctx", bit(Family::gpt2)},
+    {"n_embd", bit(Family::gpt2)},
+    {"n_head", bit(Family::gpt2)},
+    {"n_inner", bit(Family::gpt2)},
+    {"n_layer", bit(Family::gpt2)},
+    {"n_positions", bit(Family::gpt2)},
+    {"num_attention_heads", kRotary},
+    {"num_hidden_layers", kRotary},
+    {"num_key_value_heads", kRotary},
+    {"output_attentions", kAll},
+    {"output_hidden_states", kAll},
+    {"pad_token_id", kAll},
+    {"reorder_and_upcast_attn", bit(Family::gpt2)},
+    {"return_dict", kAll},
+    {"rms_norm_eps", kRotary},
+    {"rope_parameters", kRotary},
+    {"rope_scaling", kRotary},
+    {"rope_theta", kRotary},
+    {"scale_attn_by_inverse_layer_idx", bit(Family::gpt2)},
+    {"scale_attn_weights", bit(Family::gpt2)},
+    {"sliding_window", kWindowed},
+    {"summary_activation", bit(Family::gpt2)},
+    {"summary_first_dropout", bit(Family::gpt2)},
+    {"summary_proj_to_labels", bit(Family::gpt2)},
+    {"summary_type", bit(Family::gpt2)},
+    {"summary_use_proj", bit(Family::gpt2)},
+    {"task_specific_params", kAll},
+    {"tie_word_embeddings", kAll},
+    {"torch_dtype", kAll},
+    {"transformers_version", kAll},
+    {"use_cache", kAll},
+    {"use_sliding_window", kWindowed},
+    {"vocab_size", kAll},
 };
 
 template <std::size_t N>
 bool listed(const std::string_view (&list)[N], std::string_view key) {
   return std::find(std::begin(list), std::end(list), key) != std::end(list);
+}
+
+bool is_known(std::string_view key, Family family) {
+  return std::any_of(std::begin(kKnown), std::end(kKnown), [&](const Known& known) {
+    return known.key == key && (known.families & bit(family)) != 0;
+  });
 }
 
 }  // namespace
@@ -230,8 +258,10 @@ std::vector<std::string> configuration_notes(const Fields& config, const FamilyI
   }
   std::vector<std::string> unread;
   for (const JsonMember& member : config.members()) {
-    const auto is_switch = [&](const Switch& entry) { return entry.key == member.name; };
-    if (!listed(kKnown, member.name) && !listed(kDropouts, member.name) &&
+    const auto is_switch = [&](const Switch& entry) {
+      return entry.key == member.name && (entry.families & bit(family.family)) != 0;
+    };
+    if (!is_known(member.name, family.family) && !listed(kDropouts, member.name) &&
         std::none_of(std::begin(kSwitches), std::end(kSwitches), is_switch) && unread.size() < 20)
       unread.push_back(quote(member.name));
   }

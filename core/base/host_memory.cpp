@@ -6,6 +6,8 @@
 #include <fstream>
 #include <optional>
 
+#include "core/base/cgroup.h"
+
 namespace megatrain {
 
 namespace {
@@ -38,38 +40,27 @@ std::optional<Index> read_number(const fs::path& path) {
 }
 
 /// The file names and keys that differ between the two versions of the memory controller.
-struct CgroupVersion {
-  const char* mount;
+struct MemoryFiles {
   const char* limit;
   const char* usage;
   const char* inactive_cache;
   const char* active_cache;
 };
-constexpr CgroupVersion kVersion1{"sys/fs/cgroup/memory", "memory.limit_in_bytes",
-                                  "memory.usage_in_bytes", "total_inactive_file",
-                                  "total_active_file"};
-constexpr CgroupVersion kVersion2{"sys/fs/cgroup", "memory.max", "memory.current", "inactive_file",
-                                  "active_file"};
+constexpr MemoryFiles kVersion1{"memory.limit_in_bytes", "memory.usage_in_bytes",
+                                "total_inactive_file", "total_active_file"};
+constexpr MemoryFiles kVersion2{"memory.max", "memory.current", "inactive_file", "active_file"};
 
-/// Lowers `memory` to what the cgroup at `group` and those above it leave. Inside a container the
-/// path may name a directory that is not mounted; the ones above it, which are, count then.
-void apply_cgroup(const fs::path& root, const CgroupVersion& version, std::string group,
-                  HostMemory& memory) {
-  for (;;) {
-    const fs::path directory = root / version.mount / fs::path(group).relative_path();
-    const auto limit = read_number(directory / version.limit);
-    const auto usage = read_number(directory / version.usage);
-    if (limit && usage) {
-      const fs::path statistics = directory / "memory.stat";
-      const Index cache = find_number(statistics, version.inactive_cache).value_or(0) +
-                          find_number(statistics, version.active_cache).value_or(0);
-      const Index left = std::max<Index>(*limit - std::max<Index>(*usage - cache, 0), 0);
-      if (left < memory.available)
-        memory = {left, "the memory limit of cgroup " + (group.empty() ? "/" : group)};
-    }
-    if (group.empty() || group == "/") return;
-    group = fs::path(group).parent_path().string();
-  }
+/// Lowers `memory` to what the cgroup leaves.
+void apply_cgroup(const Cgroup& group, HostMemory& memory) {
+  const MemoryFiles& files = group.unified ? kVersion2 : kVersion1;
+  const auto limit = read_number(group.directory / files.limit);
+  const auto usage = read_number(group.directory / files.usage);
+  if (!limit || !usage) return;
+  const fs::path statistics = group.directory / "memory.stat";
+  const Index cache = find_number(statistics, files.inactive_cache).value_or(0) +
+                      find_number(statistics, files.active_cache).value_or(0);
+  const Index left = std::max<Index>(*limit - std::max<Index>(*usage - cache, 0), 0);
+  if (left < memory.available) memory = {left, "the memory limit of cgroup " + group.name};
 }
 
 }  // namespace
@@ -78,20 +69,7 @@ HostMemory available_host_memory(const fs::path& root) {
   const auto kibibytes = find_number(root / "proc/meminfo", "MemAvailable:");
   if (!kibibytes) throw Error("cannot read MemAvailable from " + (root / "proc/meminfo").string());
   HostMemory memory{*kibibytes * 1024, "MemAvailable"};
-
-  // Lines of "id:controllers:path"; version 2 is "0::path".
-  std::ifstream groups(root / "proc/self/cgroup");
-  for (std::string line; std::getline(groups, line);) {
-    const auto first = line.find(':');
-    const auto second = line.find(':', first + 1);
-    if (first == std::string::npos || second == std::string::npos) continue;
-    const std::string controllers = line.substr(first + 1, second - first - 1);
-    const std::string group = line.substr(second + 1);
-    if (controllers.empty())
-      apply_cgroup(root, kVersion2, group, memory);
-    else if (("," + controllers + ",").find(",memory,") != std::string::npos)
-      apply_cgroup(root, kVersion1, group, memory);
-  }
+  for (const Cgroup& group : cgroups(root, "memory")) apply_cgroup(group, memory);
   return memory;
 }
 

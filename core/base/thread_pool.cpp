@@ -6,9 +6,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <exception>
-#include <fstream>
 #include <mutex>
-#include <string>
 #include <thread>
 #include <utility>
 
@@ -16,41 +14,6 @@
 #include "core/base/spin.h"
 
 namespace megatrain {
-
-namespace {
-
-/// CPUs that the cgroup (v2, then v1) allows in time; 0 when it sets no limit.
-int cgroup_cpu_limit() {
-  if (std::ifstream file("/sys/fs/cgroup/cpu.max"); file) {
-    std::string quota;
-    double period = 0;
-    if (file >> quota >> period && quota != "max" && period > 0)
-      return static_cast<int>(std::stod(quota) / period + 0.999);
-    return 0;
-  }
-  std::ifstream quota_file("/sys/fs/cgroup/cpu/cpu.cfs_quota_us");
-  std::ifstream period_file("/sys/fs/cgroup/cpu/cpu.cfs_period_us");
-  double quota = 0;
-  double period = 0;
-  if (quota_file >> quota && period_file >> period && quota > 0 && period > 0)
-    return static_cast<int>(quota / period + 0.999);
-  return 0;
-}
-
-}  // namespace
-
-int available_cores() {
-  cpu_set_t mask;
-  CPU_ZERO(&mask);
-  int cores = 1;
-  if (sched_getaffinity(0, sizeof(mask), &mask) == 0)
-    cores = CPU_COUNT(&mask);
-  else
-    cores = static_cast<int>(std::thread::hardware_concurrency());
-  const int limit = cgroup_cpu_limit();
-  if (limit > 0 && limit < cores) cores = limit;
-  return cores > 0 ? cores : 1;
-}
 
 struct ThreadPool::State {
   std::mutex mutex;

@@ -10,9 +10,6 @@
 
 namespace megatrain {
 
-/// Cores that this process may use: the affinity mask, further limited by the cgroup's CPU quota.
-int available_cores();
-
 class ThreadPool {
  public:
   /// @param threads  total threads that work in a loop, the caller's included (>= 1)

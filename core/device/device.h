@@ -111,7 +111,7 @@ class Device {
 };
 
 struct CpuDeviceOptions {
-  int threads = 0;  ///< threads of a compute loop; 0: available_cores()
+  int threads = 0;  ///< threads of a compute loop; 0: one a usable core
 };
 
 /// The CPU device: streams are threads. @throws UserError for a thread count below 1

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "core/base/cores.h"
 #include "core/base/host_memory.h"
 #include "core/base/thread_pool.h"
 
@@ -24,6 +25,18 @@ std::string_view default_device() { return cuda_device_count() > 0 ? "cuda" : "c
 DType default_compute(DeviceKind kind, const std::string& numerics) {
   const bool matrix_units = numerics.find("amx") != std::string::npos;
   return kind == DeviceKind::cuda || matrix_units ? DType::bf16 : DType::f32;
+}
+
+void choose_threads(Machine& machine, Index wanted) {
+  constexpr Index kMostThreads = 4096;
+  if (wanted > kMostThreads)
+    throw UserError(fmt::format("--threads is {}; at most {} make sense", wanted, kMostThreads));
+  const Cores cores = usable_cores();
+  machine.threads = wanted > 0 ? static_cast<int>(wanted) : cores.count;
+  if (machine.threads > cores.count)
+    machine.notes.push_back(fmt::format("--threads {} share {} core{}, which is what {} allows",
+                                        wanted, cores.count, cores.count == 1 ? "" : "s",
+                                        cores.bound));
 }
 
 void choose_compute(Machine& machine, const MachineOptions& options) {
@@ -112,11 +125,7 @@ Machine open_machine(const MachineOptions& options, const Model& model, Presence
   Machine machine;
   machine.kind = options.device.value_or(std::string(default_device())) == "cuda" ? DeviceKind::cuda
                                                                                   : DeviceKind::cpu;
-  constexpr Index kMostThreads = 4096;
-  if (options.threads > kMostThreads)
-    throw UserError(
-        fmt::format("--threads is {}; at most {} make sense", options.threads, kMostThreads));
-  machine.threads = options.threads > 0 ? static_cast<int>(options.threads) : available_cores();
+  choose_threads(machine, options.threads);
   const bool here =
       machine.kind == DeviceKind::cpu || presence == Presence::required || cuda_device_count() > 0;
   if (here)

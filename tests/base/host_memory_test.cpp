@@ -1,39 +1,28 @@
 #include "core/base/host_memory.h"
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
-#include <fstream>
+#include "tests/base/fake_root.h"
 
 namespace megatrain {
 namespace {
 
-namespace fs = std::filesystem;
-
-/// A root directory with a /proc and a /sys of its own.
-class FakeRoot : public ::testing::Test {
+class HostMemoryTest : public FakeRoot {
  protected:
-  FakeRoot() : root_(fs::temp_directory_path() / ("host_memory_" + std::to_string(getpid()))) {
-    fs::remove_all(root_);
+  HostMemoryTest() {
     write("proc/meminfo",
           "MemTotal:       16000000 kB\nMemFree:  1 kB\n"
           "MemAvailable:    8000000 kB\nMemAvailableX: 5 kB\n");
   }
-  ~FakeRoot() override { fs::remove_all(root_); }
-  void write(const std::string& path, const std::string& text) const {
-    fs::create_directories((root_ / path).parent_path());
-    std::ofstream(root_ / path) << text;
-  }
-  fs::path root_;
 };
 
-TEST_F(FakeRoot, WithoutCgroupsTheKernelsWordCounts) {
+TEST_F(HostMemoryTest, WithoutCgroupsTheKernelsWordCounts) {
   const HostMemory memory = available_host_memory(root_);
   EXPECT_EQ(memory.available, Index{8000000} * 1024);
   EXPECT_EQ(memory.bound, "MemAvailable");
 }
 
-TEST_F(FakeRoot, TheTightestCgroupOnTheWayUpCounts) {
+TEST_F(HostMemoryTest, TheTightestCgroupOnTheWayUpCounts) {
   write("proc/self/cgroup", "0::/job/step\n");
   write("sys/fs/cgroup/job/step/memory.max", "max\n");
   write("sys/fs/cgroup/job/step/memory.current", "1000\n");
@@ -44,7 +33,7 @@ TEST_F(FakeRoot, TheTightestCgroupOnTheWayUpCounts) {
   EXPECT_NE(memory.bound.find("/job"), std::string::npos) << memory.bound;
 }
 
-TEST_F(FakeRoot, PageCacheOfTheCgroupIsFree) {
+TEST_F(HostMemoryTest, PageCacheOfTheCgroupIsFree) {
   write("proc/self/cgroup", "0::/\n");
   write("sys/fs/cgroup/memory.max", "5000000\n");
   write("sys/fs/cgroup/memory.current", "4000000\n");
@@ -52,14 +41,14 @@ TEST_F(FakeRoot, PageCacheOfTheCgroupIsFree) {
   EXPECT_EQ(available_host_memory(root_).available, 4000000);
 }
 
-TEST_F(FakeRoot, AFullCgroupLeavesNothing) {
+TEST_F(HostMemoryTest, AFullCgroupLeavesNothing) {
   write("proc/self/cgroup", "0::/a\n");
   write("sys/fs/cgroup/a/memory.max", "1000\n");
   write("sys/fs/cgroup/a/memory.current", "2000\n");
   EXPECT_EQ(available_host_memory(root_).available, 0);
 }
 
-TEST_F(FakeRoot, VersionOneCountsToo) {
+TEST_F(HostMemoryTest, VersionOneCountsToo) {
   // A container's path that is not mounted inside it: the limit is at the mount's top.
   write("proc/self/cgroup", "5:cpu,cpuacct:/x\n4:memory:/docker/abc\n0::/\n");
   write("sys/fs/cgroup/memory/memory.limit_in_bytes", "7000000\n");
@@ -71,8 +60,8 @@ TEST_F(FakeRoot, VersionOneCountsToo) {
   EXPECT_EQ(available_host_memory(root_).bound, "MemAvailable");
 }
 
-TEST_F(FakeRoot, NoMeminfoIsAnError) {
-  fs::remove(root_ / "proc/meminfo");
+TEST_F(HostMemoryTest, NoMeminfoIsAnError) {
+  std::filesystem::remove(root_ / "proc/meminfo");
   EXPECT_THROW((void)available_host_memory(root_), Error);
 }
 

@@ -74,10 +74,5 @@ TEST(ThreadPool, AFailureIsRethrownAfterTheRestRan) {
 
 TEST(ThreadPool, RefusesToBeEmpty) { EXPECT_THROW(ThreadPool(0), UserError); }
 
-TEST(ThreadPool, CountsTheCoresThatThisProcessMayUse) {
-  EXPECT_GE(available_cores(), 1);
-  EXPECT_LE(available_cores(), static_cast<int>(std::thread::hardware_concurrency()));
-}
-
 }  // namespace
 }  // namespace megatrain

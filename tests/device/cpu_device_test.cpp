@@ -9,7 +9,11 @@
 #include <thread>
 #include <vector>
 
+#include "core/base/cores.h"
 #include "core/base/error.h"
+#include "core/device/cpu/simd_targets.h"
+// After the targets.
+#include <hwy/targets.h>
 
 namespace megatrain {
 namespace {
@@ -90,6 +94,17 @@ TEST_F(CpuDeviceTest, MemoryThatIsNotThereIsTheUsersMistake) {
           << error.what();
     }
   }
+}
+
+TEST_F(CpuDeviceTest, NumericsNameTheInstructionSetsThatKernelsChose) {
+  const std::string best = make_cpu_device()->info().numerics;
+  for (const char* part : {"oneDNN ", "Highway "})
+    EXPECT_NE(best.find(part), std::string::npos) << best;
+  // As on a processor that has nothing better: kernels would run on this one too.
+  hwy::SetSupportedTargetsForTest(HWY_STATIC_TARGET);
+  const std::string least = make_cpu_device()->info().numerics;
+  hwy::SetSupportedTargetsForTest(0);
+  EXPECT_TRUE(least.ends_with(std::string(" ") + hwy::TargetName(HWY_STATIC_TARGET))) << least;
 }
 
 TEST_F(CpuDeviceTest, ThreadsAreChecked) {

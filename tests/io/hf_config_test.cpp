@@ -242,6 +242,32 @@ std::vector<Refusal> refusals() {
       {"MistralBias", "mistral", R"({"attention_bias":true})", {"attention_bias", "no biases"}},
       {"Qwen2NoBias", "qwen2", R"({"attention_bias":false})", {"attention_bias"}},
       {"Qwen2MlpBias", "qwen2", R"({"mlp_bias":true})", {"mlp_bias"}},
+      {"Gpt2NoBias", "gpt2", R"({"attention_bias":false})", {"attention_bias", "always"}},
+      {"Gpt2NoMlpBias", "gpt2", R"({"mlp_bias":false})", {"mlp_bias", "always"}},
+      {"Gpt2Act2", "gpt2", R"({"hidden_act":"gelu_new"})", {"hidden_act", "activation_function"}},
+      {"Gpt2RmsEps", "gpt2", R"({"rms_norm_eps":1e-6})", {"rms_norm_eps", "layer_norm_epsilon"}},
+      {"Gpt2Theta", "gpt2", R"({"rope_theta":1e4})", {"rope_theta", "learned positions"}},
+      {"LlamaInverseLayer",
+       "llama",
+       R"({"scale_attn_by_inverse_layer_idx":true})",
+       {"scale_attn_by_inverse_layer_idx"}},
+      {"Qwen3Unscaled", "qwen3", R"({"scale_attn_weights":false})", {"scale_attn_weights"}},
+      {"LlamaAct", "llama", R"({"activation_function":"silu"})", {"hidden_act"}},
+      {"LlamaEps", "llama", R"({"layer_norm_epsilon":1e-5})", {"rms_norm_eps"}},
+      {"LlamaEmbd", "llama", R"({"n_embd":24})", {"n_embd", "hidden_size"}},
+      {"LlamaPositions", "llama", R"({"n_positions":64})", {"max_position_embeddings"}},
+      {"MistralWindowOff",
+       "mistral",
+       R"({"sliding_window":5,"use_sliding_window":false})",
+       {"use_sliding_window", "null"}},
+      {"MistralWindowOn",
+       "mistral",
+       R"({"sliding_window":null,"use_sliding_window":true})",
+       {"use_sliding_window"}},
+      {"MistralWindowLayers",
+       "mistral",
+       R"({"max_window_layers":2})",
+       {"max_window_layers", "one window"}},
       {"Gpt2CrossAttention", "gpt2", R"({"add_cross_attention":true})", {"add_cross_attention"}},
       {"Gpt2HiddenSize", "gpt2", R"({"hidden_size":24})", {"hidden_size", "n_embd"}},
       {"Gpt2Rope", "gpt2", R"({"rope_scaling":{"type":"linear","factor":2}})", {"rope_scaling"}},
@@ -329,6 +355,29 @@ TEST(HfConfig, SwitchesThatAreOffAreAccepted) {
       "is_encoder_decoder":false,"sliding_window":null,"chunk_size_feed_forward":0})"));
   EXPECT_NO_THROW(model_of("gpt2", R"({"architectures":["GPT2LMHeadModel"],
       "task_specific_params":{"text-generation":{"do_sample":true}},"n_ctx":64})"));
+  EXPECT_NO_THROW(model_of("gpt2", R"({"attention_bias":true,"mlp_bias":true})"));
+  EXPECT_NO_THROW(model_of("llama", R"({"scale_attn_weights":true,
+      "scale_attn_by_inverse_layer_idx":false,"use_sliding_window":false})"));
+  EXPECT_EQ(model_of("mistral", R"({"sliding_window":5,"use_sliding_window":true,
+      "max_window_layers":0})")
+                .windows,
+            (std::vector<Index>{5, 5, 5}));
+  EXPECT_NO_THROW(model_of("mistral", R"({"sliding_window":null,"use_sliding_window":false})"));
+}
+
+TEST(HfConfig, KeysOfAnotherModelTypeAreNotedWhenTheyAreNotRefused) {
+  const std::pair<const char*, const char*> cases[] = {{"llama", "max_window_layers"},
+                                                       {"llama", "n_ctx"},
+                                                       {"gpt2", "max_window_layers"},
+                                                       {"qwen2", "summary_type"}};
+  for (const auto& [type, key] : cases) {
+    const auto notes =
+        parse_hf_config(config_text(type, std::string("{\"") + key + "\":3}"), "c").notes;
+    ASSERT_EQ(notes.size(), 1U) << type << ' ' << key;
+    EXPECT_NE(notes[0].find(key), std::string::npos) << notes[0];
+  }
+  EXPECT_TRUE(
+      parse_hf_config(config_text("gpt2", R"({"n_ctx":3,"summary_type":"x"})"), "c").notes.empty());
 }
 
 TEST(HfConfig, NotesDropoutAndUnknownKeys) {

@@ -129,9 +129,9 @@ TEST_F(Files, AKeyFixesItsChoicesAndNamesWhatDiffers) {
     ADD_FAILURE() << "different keys count as equal";
   } catch (const UserError& error) {
     const std::string text = error.what();
-    EXPECT_NE(text.find("compute: fp32 in the file, bf16 here"), std::string::npos) << text;
-    EXPECT_NE(text.find("attention: own in the file, missing here"), std::string::npos) << text;
-    EXPECT_NE(text.find("world: missing in the file, 1 here"), std::string::npos) << text;
+    EXPECT_NE(text.find("compute: fp32 there, bf16 here"), std::string::npos) << text;
+    EXPECT_NE(text.find("attention: own there, missing here"), std::string::npos) << text;
+    EXPECT_NE(text.find("world: missing there, 1 here"), std::string::npos) << text;
     EXPECT_EQ(text.find("micro-batch"), std::string::npos) << text;
   }
   write_text(folder_ / "no key", "hello\n");

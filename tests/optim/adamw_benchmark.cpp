@@ -5,6 +5,7 @@
 
 #include <vector>
 
+#include "core/base/cores.h"
 #include "core/optim/adamw.h"
 #include "core/optim/adamw_kernels.h"
 

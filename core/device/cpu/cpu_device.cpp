@@ -1,5 +1,9 @@
 #include "core/device/cpu/cpu_device.h"
 
+#include "core/device/cpu/simd_targets.h"
+// After the targets.
+#include <hwy/highway.h>
+
 #include <fmt/format.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -10,6 +14,7 @@
 #include <oneapi/dnnl/dnnl.hpp>
 #include <string>
 
+#include "core/base/cores.h"
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
 #include "core/device/cpu/cpu_stream.h"
@@ -65,6 +70,16 @@ std::string isa_name() {
   }
 }
 
+/// The library behind the products and the one behind all other loops, their versions and the
+/// instruction sets that they chose at run time: each of these may change bits.
+std::string numerics() {
+  const dnnl_version_t* dnnl = dnnl_version();
+  // The best comes first.
+  const std::string target = hwy::TargetName(hwy::SupportedAndGeneratedTargets().front());
+  return fmt::format("cpu oneDNN {}.{}.{} {}, Highway {}.{}.{} {}", dnnl->major, dnnl->minor,
+                     dnnl->patch, isa_name(), HWY_MAJOR, HWY_MINOR, HWY_PATCH, target);
+}
+
 class CpuMemory final : public DeviceMemory {
  public:
   explicit CpuMemory(Index bytes) : bytes_(bytes) {
@@ -98,9 +113,7 @@ class CpuDevice final : public Device {
     info_.kind = DeviceKind::cpu;
     info_.name = processor_name();
     info_.total_memory = usable_memory();
-    const dnnl_version_t* version = dnnl_version();
-    info_.numerics = fmt::format("cpu oneDNN {}.{}.{} {}", version->major, version->minor,
-                                 version->patch, isa_name());
+    info_.numerics = numerics();
   }
 
   [[nodiscard]] const DeviceInfo& info() const override { return info_; }

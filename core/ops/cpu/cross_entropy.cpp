@@ -1,4 +1,4 @@
-#include "core/ops/cpu/simd_targets.h"
+#include "core/device/cpu/simd_targets.h"
 // clang-format off: Highway compiles this file once per instruction set
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "core/ops/cpu/cross_entropy.cpp"
