@@ -105,9 +105,9 @@ void print(Console& console, const io::TensorSet& set, const Statistics* stats) 
     console.line(fmt::format("file {}  {}", io::quote(file.name), format_bytes(file.bytes)));
   console.line("");
   print_tensors(console, set, stats);
-  console.line(fmt::format("\n{} tensors, {} parameters, {} of values in {} of {} files",
-                           totals.tensors, totals.parameters, format_bytes(totals.bytes),
-                           format_bytes(totals.file_bytes), set.files.size()));
+  console.line(fmt::format("\n{} tensors, {} parameters; values {}, files {}", totals.tensors,
+                           totals.parameters, format_bytes(totals.bytes),
+                           format_bytes(totals.file_bytes)));
   if (totals.unreadable > 0)
     console.line(fmt::format("{} tensors are not readable", totals.unreadable));
 }

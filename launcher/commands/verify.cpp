@@ -41,10 +41,10 @@ void report(Console& console, const io::Checkpoint& checkpoint,
                           : contents.parts == io::LoadParts::all
                               ? "weights and optimizer states without a training state"
                               : "weights alone";
-  console.line(fmt::format("{} is whole: step {}, a {} model, {} tensors, {} in {} shards; {}",
+  console.line(fmt::format("{} is whole: step {}, a {} model, {} tensors, {}; {}",
                            checkpoint.folder().string(), checkpoint.manifest().step,
                            contents.config.model_type, checkpoint.tensors().size(),
-                           format_bytes(bytes), checkpoint.manifest().shards.size(), use));
+                           format_bytes(bytes), use));
 }
 
 void report_resealed(Console& console, const std::vector<io::ResealedItem>& changed) {
