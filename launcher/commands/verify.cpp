@@ -52,7 +52,7 @@ void report_resealed(Console& console, const std::vector<io::ResealedItem>& chan
     console.line(item.tensor.empty()
                      ? fmt::format("changed: {}", item.file)
                      : fmt::format("changed: {}: {}", item.file, io::quote(item.tensor)));
-  console.line(fmt::format("sealed anew; {} items had changed", changed.size()));
+  console.line(fmt::format("sealed anew; changed items: {}", changed.size()));
 }
 
 }  // namespace
