@@ -48,7 +48,7 @@ struct Layout {
     compact = 0,
     contiguous = 1,
     chunked = 2,
-    virtual_ = 3,
+    composed = 3,
     old,
     unknown
   };

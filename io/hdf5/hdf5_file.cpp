@@ -116,7 +116,7 @@ class Walk {
 
   static std::string storage_refusal(const Messages& messages, const Layout& layout) {
     if (layout.kind == Layout::Kind::chunked) return "chunked layout";
-    if (layout.kind == Layout::Kind::virtual_) return "virtual layout";
+    if (layout.kind == Layout::Kind::composed) return "virtual layout";
     if (layout.kind == Layout::Kind::old) return "layout of HDF5 before 1.6.3";
     if (layout.kind == Layout::Kind::unknown) return "unknown layout";
     if (hdf5::find(messages, MessageType::external_files) != nullptr)
