@@ -11,7 +11,7 @@
 #include "io/checkpoint/state_load.h"
 #include "io/checkpoint/verify.h"
 #include "io/safetensors_writer.h"
-#include "io/tensors/tensor_set.h"
+#include "io/tensors/comparison.h"
 #include "io/weight_files.h"
 #include "tests/io/checkpoint_rig.h"
 #include "tests/io/io_test_support.h"
@@ -260,6 +260,7 @@ TEST_F(Convert, TakesBlocksNotModels) {
   const fs::path from = folder_ / "hf";
   {
     const auto store = rig_.make_store(config);
+    initialize(*store, 5, rig_.pool);
     export_model(*store, preset_side_files(config, false), {.folder = from, .type = DType::f32},
                  rig_.pool);
   }
@@ -275,6 +276,12 @@ TEST_F(Convert, TakesBlocksNotModels) {
   before = peak_bytes(true);
   checkpoint_to_folder(back);
   EXPECT_LT(peak_bytes(false) - before, kMost);
+  // Each block went to its place.
+  for (const char* copy : {"c", "back"})
+    EXPECT_TRUE(compare_tensors(weights_of(open_tensors(from)),
+                                weights_of(open_tensors(folder_ / copy)), true, rig_.pool)
+                    .same())
+        << copy;
 }
 
 }  // namespace
