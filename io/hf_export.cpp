@@ -1,11 +1,13 @@
+#include "io/hf_export.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <map>
 
 #include "io/atomic_file.h"
-#include "io/hf_folder.h"
 #include "io/json_writer.h"
 #include "io/safetensors_writer.h"
 #include "io/text.h"
@@ -65,21 +67,7 @@ std::string index_json(const std::vector<Shard>& shards) {
   return json.text() + "\n";
 }
 
-void write_piece(const HostStore& store, const Tensor& tensor, Index first, Index count, DType type,
-                 SafetensorsWriter& writer) {
-  std::vector<float> values(static_cast<std::size_t>(count));
-  store.read_master(tensor.unit, *tensor.param, first, values);
-  if (type == DType::bf16)
-    for (const float value : values)
-      if (std::isfinite(value) && std::abs(value) >= kBf16Overflow)
-        throw UserError(fmt::format("{} holds {}, which is infinite in bf16; export it as fp32",
-                                    quote(tensor.param->name), value));
-  std::vector<std::byte> bytes(values.size() * static_cast<std::size_t>(size_of(type)));
-  from_floats(type, values, bytes);
-  writer.write(tensor.index, first * size_of(type), bytes);
-}
-
-void write_weights(const HostStore& store, const std::vector<Shard>& shards,
+void write_weights(const ExportSource& source, const std::vector<Shard>& shards,
                    const std::filesystem::path& folder, DType type, ThreadPool& pool,
                    const Progress& progress) {
   struct Piece {
@@ -97,29 +85,56 @@ void write_weights(const HostStore& store, const std::vector<Shard>& shards,
     writers.push_back(std::make_unique<SafetensorsWriter>(folder / shard.name, std::move(specs)));
     for (const Tensor& tensor : shard.tensors) {
       const Index elements = tensor.param->elements();
-      for (Index first = 0; first < elements; first += kPieceElements)
-        pieces.push_back(
-            {&tensor, writers.back().get(), first, std::min(kPieceElements, elements - first)});
+      const Index most = source.piece(*tensor.param);
+      for (Index first = 0; first < elements; first += most)
+        pieces.push_back({&tensor, writers.back().get(), first, std::min(most, elements - first)});
     }
     total += shard.bytes;
   }
   run_pieces(pool, static_cast<Index>(pieces.size()), total, progress, [&](Index i) {
-    const Piece& piece = pieces[static_cast<std::size_t>(i)];
-    write_piece(store, *piece.tensor, piece.first, piece.count, type, *piece.writer);
-    return piece.count * size_of(type);
+    const auto& [tensor, writer, first, count] = pieces[static_cast<std::size_t>(i)];
+    std::vector<std::byte> bytes(static_cast<std::size_t>(count * size_of(type)));
+    source.read(tensor->unit, *tensor->param, first, bytes);
+    writer->write(tensor->index, first * size_of(type), bytes);
+    return std::ssize(bytes);
   });
   for (const auto& writer : writers) writer->finish();
 }
 
 }  // namespace
 
-void export_model(const HostStore& store, const std::vector<SideFile>& side_files,
-                  const ExportOptions& options, ThreadPool& pool, const Progress& progress) {
-  require(find_file(side_files, "config.json") != nullptr, "export_model: no config.json");
+void convert_weights(FileType from, std::span<const std::byte> bytes, DType to,
+                     std::span<std::byte> out, std::string_view tensor) {
+  if (from == file_type(to)) {
+    require(bytes.size() == out.size(), "convert_weights: sizes");
+    std::ranges::copy(bytes, out.begin());
+    return;
+  }
+  const auto width = static_cast<std::size_t>(bits_of(from) / 8);
+  const auto out_width = static_cast<std::size_t>(size_of(to));
+  const std::size_t elements = bytes.size() / width;
+  require(elements * out_width == out.size(), "convert_weights: sizes");
+  constexpr std::size_t kAtOnce = 16384;
+  std::array<float, kAtOnce> buffer;
+  for (std::size_t first = 0; first < elements; first += kAtOnce) {
+    const std::span<float> values(buffer.data(), std::min(kAtOnce, elements - first));
+    to_floats(from, bytes.subspan(first * width, values.size() * width), values);
+    if (to == DType::bf16)
+      for (const float value : values)
+        if (std::isfinite(value) && std::abs(value) >= kBf16Overflow)
+          throw UserError(fmt::format("{} holds {}, which is infinite in bf16; write fp32 instead",
+                                      quote(tensor), value));
+    from_floats(to, values, out.subspan(first * out_width, values.size() * out_width));
+  }
+}
+
+void export_weights(const Model& model, const ExportSource& source,
+                    const std::vector<SideFile>& side_files, const ExportOptions& options,
+                    ThreadPool& pool, const Progress& progress) {
+  require(find_file(side_files, "config.json") != nullptr, "export_weights: no config.json");
   AtomicFolder folder(options.folder, options.replace);
-  const std::vector<Shard> shards =
-      cut_into_shards(store.model(), options.type, options.shard_bytes);
-  write_weights(store, shards, folder.path(), options.type, pool, progress);
+  const std::vector<Shard> shards = cut_into_shards(model, options.type, options.shard_bytes);
+  write_weights(source, shards, folder.path(), options.type, pool, progress);
   if (shards.size() > 1)
     write_file(folder.path() / "model.safetensors.index.json", index_json(shards));
   for (const SideFile& file : side_files)
@@ -127,6 +142,20 @@ void export_model(const HostStore& store, const std::vector<SideFile>& side_file
                file.name == "config.json" ? rewrite_hf_config(file.content, file.name, options.type)
                                           : file.content);
   folder.commit();
+}
+
+void export_model(const HostStore& store, const std::vector<SideFile>& side_files,
+                  const ExportOptions& options, ThreadPool& pool, const Progress& progress) {
+  const ExportSource source{
+      .piece = [](const ParamDesc&) { return kPieceElements; },
+      .read =
+          [&](Index unit, const ParamDesc& param, Index first, std::span<std::byte> out) {
+            std::vector<float> values(out.size() / static_cast<std::size_t>(size_of(options.type)));
+            store.read_master(unit, param, first, values);
+            convert_weights(FileType::f32, std::as_bytes(std::span(values)), options.type, out,
+                            param.name);
+          }};
+  export_weights(store.model(), source, side_files, options, pool, progress);
 }
 
 }  // namespace megatrain::io

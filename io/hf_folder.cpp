@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 
 #include "io/byte_tokenizer.h"
@@ -56,6 +57,10 @@ std::vector<SideFile> preset_side_files(const ModelConfig& config, bool bytes) {
   if (bytes)
     for (SideFile& file : byte_tokenizer_files()) files.push_back(std::move(file));
   return files;
+}
+
+bool is_side_file(std::string_view name) {
+  return name == "config.json" || std::ranges::find(kSideFiles, name) != kSideFiles.end();
 }
 
 const SideFile* find_file(const std::vector<SideFile>& files, std::string_view name) {

@@ -40,6 +40,9 @@ class HfFolder {
 /// with `bytes`, the byte-level tokenizer. @throws UserError as make_hf_config
 std::vector<SideFile> preset_side_files(const ModelConfig& config, bool bytes);
 
+/// Whether a file of that name is one that goes with a model: config.json or a side file.
+bool is_side_file(std::string_view name);
+
 /// nullptr when there is no such file.
 const SideFile* find_file(const std::vector<SideFile>& files, std::string_view name);
 

@@ -1,236 +1,47 @@
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
 #include <algorithm>
-#include <cstring>
-#include <map>
-#include <unordered_set>
+#include <vector>
 
 #include "io/hf_folder.h"
-#include "io/json.h"
-#include "io/safetensors.h"
-#include "io/text.h"
+#include "io/weight_files.h"
 
 namespace megatrain::io {
 
-namespace fs = std::filesystem;
-
 namespace {
 
-constexpr std::string_view kSingle = "model.safetensors";
-constexpr std::string_view kIndex = "model.safetensors.index.json";
-constexpr Index kLargestIndex = 100'000'000;
-
-/// A tensor and the file that holds it.
-struct Source {
-  const SafetensorsFile* file = nullptr;
-  const TensorInfo* tensor = nullptr;
-};
-
-/// All weight files of a folder as one map of names.
-class WeightFiles {
- public:
-  explicit WeightFiles(const fs::path& folder) : folder_(folder) {
-    if (file_exists(folder / kSingle)) {
-      open(std::string(kSingle));
-    } else if (file_exists(folder / kIndex)) {
-      open_shards();
-    } else if (file_exists(folder / "pytorch_model.bin") ||
-               file_exists(folder / "pytorch_model.bin.index.json")) {
-      throw UserError(
-          fmt::format("{} holds pickled weights, which are not read: save the model "
-                      "again with safe_serialization=True",
-                      quote(folder.string())));
-    } else {
-      throw UserError(
-          fmt::format("{} holds neither {} nor {}", quote(folder.string()), kSingle, kIndex));
-    }
-  }
-
-  [[nodiscard]] const std::map<std::string, Source>& tensors() const { return tensors_; }
-
- private:
-  void open(const std::string& name) {
-    files_.push_back(std::make_unique<SafetensorsFile>(folder_ / name));
-    const SafetensorsFile& file = *files_.back();
-    for (const TensorInfo& tensor : file.header().tensors) {
-      const auto [entry, is_new] = tensors_.emplace(tensor.name, Source{&file, &tensor});
-      if (!is_new)
-        throw UserError(fmt::format("{}: tensor {} is in two files, {} and {}",
-                                    quote(folder_.string()), quote(tensor.name),
-                                    entry->second.file->path().filename().string(), name));
-    }
-  }
-
-  void open_shards() {
-    const std::string source = (folder_ / kIndex).string();
-    const JsonValue root = parse_json(read_whole_file(folder_ / kIndex, kLargestIndex), source);
-    const JsonValue* map = root.find("weight_map");
-    const auto* entries = map == nullptr ? nullptr : map->as<JsonValue::Object>();
-    if (entries == nullptr)
-      throw UserError(fmt::format("{}: 'weight_map' must be an object", source));
-    std::map<std::string, std::vector<std::string>> shards;
-    for (const JsonMember& entry : *entries) {
-      const auto* name = entry.value.as<std::string>();
-      if (name == nullptr)
-        throw UserError(
-            fmt::format("{}: the file of tensor {} must be a string", source, quote(entry.name)));
-      if (!is_plain_name(*name))
-        throw UserError(
-            fmt::format("{}: tensor {} is said to be in {}, which is no plain file "
-                        "name",
-                        source, quote(entry.name), quote(*name)));
-      shards[*name].push_back(entry.name);
-    }
-    for (const auto& [name, tensors] : shards) {
-      if (!file_exists(folder_ / name))
-        throw UserError(fmt::format("{}: the file {} is missing", source, quote(name)));
-      open(name);
-      for (const std::string& tensor : tensors)
-        if (files_.back()->find(tensor) == nullptr)
-          throw UserError(fmt::format("{}: tensor {} is said to be in {}, but is not", source,
-                                      quote(tensor), quote(name)));
-    }
-  }
-
-  fs::path folder_;
-  std::vector<std::unique_ptr<SafetensorsFile>> files_;
-  std::map<std::string, Source> tensors_;
-};
-
-/// Where a parameter comes from.
-struct Plan {
-  Index unit = 0;
-  const ParamDesc* param = nullptr;
-  Source source;
-  std::vector<Source> copies;  ///< other names of it in the files; must hold the same values
-};
-
-/// Matches parameters with tensors, checking everything that can be checked without reading.
-class Matcher {
- public:
-  Matcher(const WeightFiles& files, const fs::path& folder, const Model& model)
-      : files_(files), folder_(folder.string()), gpt2_(model.config().model_type == "gpt2") {
-    for (Index unit = 0; unit < model.unit_count(); ++unit)
-      for (const ParamDesc& param : model.unit(unit).params) plans_.push_back(match(unit, param));
-    refuse_leftovers();
-  }
-
-  [[nodiscard]] const std::vector<Plan>& plans() const { return plans_; }
-
- private:
-  Plan match(Index unit, const ParamDesc& param) {
-    std::vector<std::string> names = {param.name};
-    names.insert(names.end(), param.aliases.begin(), param.aliases.end());
-    std::vector<Source> found;
-    for (const std::string& name : names)
-      if (const auto source = find(name)) found.push_back(*source);
-    if (found.empty())
-      throw UserError(fmt::format("{}: tensor {} of shape {} is missing", quote(folder_),
-                                  quote(param.name), shape_text(param.shape)));
-    for (const Source& source : found) check(source, param);
-    return {unit, &param, found.front(), {found.begin() + 1, found.end()}};
-  }
-
-  /// By its name, or for gpt2 also without the prefix that the bare model lacks.
-  std::optional<Source> find(const std::string& name) {
-    constexpr std::string_view kPrefix = "transformer.";
-    auto found = files_.tensors().find(name);
-    if (gpt2_ && name.starts_with(kPrefix)) {
-      const std::string bare = name.substr(kPrefix.size());
-      const auto other = files_.tensors().find(bare);
-      if (other != files_.tensors().end() && found != files_.tensors().end())
-        throw UserError(
-            fmt::format("{}: both {} and {} are there", quote(folder_), quote(name), quote(bare)));
-      if (found == files_.tensors().end()) found = other;
-    }
-    if (found == files_.tensors().end()) return std::nullopt;
-    used_.insert(found->first);
-    return found->second;
-  }
-
-  static void check(const Source& source, const ParamDesc& param) {
-    const std::string file = source.file->path().string();
-    if (source.tensor->shape != param.shape)
-      throw UserError(fmt::format("{}: tensor {} has shape {}, but config.json asks for {}", file,
-                                  quote(source.tensor->name), shape_text(source.tensor->shape),
-                                  shape_text(param.shape)));
-    if (!converts_to_float(source.tensor->type))
-      throw UserError(fmt::format("{}: tensor {} is {}; weights are read from F32, BF16 or F16",
-                                  file, quote(source.tensor->name), name(source.tensor->type)));
-  }
-
-  /// Buffers that old versions of transformers saved with the weights.
-  [[nodiscard]] bool harmless(std::string_view name) const {
-    return name.ends_with(".rotary_emb.inv_freq") ||
-           (gpt2_ && (name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias")));
-  }
-
-  void refuse_leftovers() const {
-    std::vector<std::string> names;
-    for (const auto& [name, source] : files_.tensors())
-      if (!used_.contains(name) && !harmless(name)) names.push_back(quote(name));
-    if (names.empty()) return;
-    const std::size_t count = names.size();
-    names.resize(std::min<std::size_t>(count, 5));
-    throw UserError(fmt::format(
-        "{}: {} tensors are no part of the model that config.json "
-        "describes: {}{}",
-        quote(folder_), count, fmt::join(names, ", "), count > names.size() ? ", ..." : ""));
-  }
-
-  const WeightFiles& files_;
-  std::string folder_;
-  bool gpt2_;
-  std::unordered_set<std::string> used_;
-  std::vector<Plan> plans_;
-};
-
-void load_piece(const Plan& plan, Index first, Index count, HostStore& store) {
-  const auto where = [](const Source& source) {
-    return fmt::format("{}: tensor {}", source.file->path().string(), quote(source.tensor->name));
-  };
+void load_piece(const WeightSource& source, Index first, Index count, HostStore& store) {
   std::vector<float> values(static_cast<std::size_t>(count));
-  plan.source.file->read_floats(*plan.source.tensor, first, values);
-  std::vector<float> others(plan.copies.empty() ? 0 : values.size());
-  for (const Source& copy : plan.copies) {
-    copy.file->read_floats(*copy.tensor, first, others);
-    if (std::memcmp(values.data(), others.data(), values.size() * sizeof(float)) != 0)
-      throw UserError(fmt::format(
-          "{} differs from {}, but config.json ties them (tie_word_embeddings): one of them would "
-          "be lost",
-          where(copy), quote(plan.source.tensor->name)));
-  }
+  source.from.file->read_floats(*source.from.tensor, first, values);
+  check_copies(source, first, values);
   try {
-    store.write_master(plan.unit, *plan.param, first, values);
+    store.write_master(source.unit, *source.param, first, values);
   } catch (const UserError& error) {
-    throw UserError(Error::with_context(plan.source.file->path().string(), error.what()));
+    throw UserError(Error::with_context(source.from.file->path().string(), error.what()));
   }
 }
 
 }  // namespace
 
-void load_weights(const fs::path& folder, HostStore& store, ThreadPool& pool,
+void load_weights(const std::filesystem::path& folder, HostStore& store, ThreadPool& pool,
                   const Progress& progress) {
   const WeightFiles files(folder);
-  const Matcher matcher(files, folder, store.model());
+  const std::vector<WeightSource> sources = match_weights(files, store.model());
 
   struct Piece {
-    const Plan* plan;
+    const WeightSource* source;
     Index first, count;
   };
   std::vector<Piece> pieces;
   Index total = 0;
-  for (const Plan& plan : matcher.plans()) {
-    const Index elements = plan.param->elements();
+  for (const WeightSource& source : sources) {
+    const Index elements = source.param->elements();
     for (Index first = 0; first < elements; first += kPieceElements)
-      pieces.push_back({&plan, first, std::min(kPieceElements, elements - first)});
-    total += plan.source.tensor->end - plan.source.tensor->begin;
+      pieces.push_back({&source, first, std::min(kPieceElements, elements - first)});
+    total += source.from.tensor->end - source.from.tensor->begin;
   }
   run_pieces(pool, static_cast<Index>(pieces.size()), total, progress, [&](Index i) {
     const Piece& piece = pieces[static_cast<std::size_t>(i)];
-    load_piece(*piece.plan, piece.first, piece.count, store);
-    return piece.count * bits_of(piece.plan->source.tensor->type) / 8;
+    load_piece(*piece.source, piece.first, piece.count, store);
+    return piece.count * bits_of(piece.source->from.tensor->type) / 8;
   });
 }
 

@@ -7,9 +7,13 @@
 
 #include "core/base/error.h"
 #include "launcher/commands/bench.h"
+#include "launcher/commands/convert.h"
+#include "launcher/commands/diff.h"
 #include "launcher/commands/generate.h"
+#include "launcher/commands/inspect.h"
 #include "launcher/commands/plan.h"
 #include "launcher/commands/train.h"
+#include "launcher/commands/verify.h"
 #include "launcher/options/command_line.h"
 
 namespace {
@@ -39,6 +43,10 @@ int run(int argc, const char* const* argv) {
   RunOptions plan_options;
   GenerateOptions generate_options;
   BenchOptions bench_options;
+  InspectOptions inspect_options;
+  VerifyOptions verify_options;
+  ConvertOptions convert_options;
+  DiffOptions diff_options;
   const std::vector<Command> commands = {
       {"train", "Train a model and write a Hugging Face folder", train_table(train_options),
        &train_options.config, [&] { return train(train_options); }},
@@ -48,6 +56,14 @@ int run(int argc, const char* const* argv) {
        done([&] { generate(generate_options); })},
       {"bench", "Measure this machine's rates for predictions", bench_table(bench_options), nullptr,
        done([&] { bench(bench_options); })},
+      {"inspect", "List the tensors of a checkpoint, HDF5 or safetensors file or model folder",
+       inspect_table(inspect_options), nullptr, done([&] { inspect(inspect_options); })},
+      {"verify", "Check that a checkpoint is whole and can be read on its own",
+       verify_table(verify_options), nullptr, done([&] { verify(verify_options); })},
+      {"convert", "Turn a Hugging Face folder into a checkpoint, or a checkpoint into a folder",
+       convert_table(convert_options), nullptr, done([&] { convert(convert_options); })},
+      {"diff", "Say where and by how much two of these differ; exit code 0: equal, 1: different",
+       diff_table(diff_options), nullptr, [&] { return diff(diff_options); }},
   };
   return run_command_line(commands, argc, argv);
 }

@@ -29,6 +29,12 @@ inline Index status_bytes(const std::string& name) {
 inline Index resident_bytes() { return status_bytes("VmRSS"); }
 inline Index virtual_bytes() { return status_bytes("VmSize"); }
 
+/// The most that was resident at a time. @param forget  count from now on
+inline Index peak_bytes(bool forget) {
+  if (forget) std::ofstream("/proc/self/clear_refs") << 5;
+  return status_bytes("VmHWM");
+}
+
 /// Bytes of [data, data + bytes) that are mapped, or resident where `resident`; mappings that also
 /// reach beyond count by their part inside (mapped) or in proportion (resident).
 inline Index range_bytes(const void* data, Index bytes, bool resident) {

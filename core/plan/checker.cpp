@@ -12,7 +12,7 @@ namespace megatrain {
 
 namespace {
 
-/// The order in which the lists are unrolled: a body after each list that it may follow.
+/// The order in which the lists are unrolled: body and epilogue after themselves and each other.
 enum class Run : std::uint8_t { prologue, body, epilogue };
 constexpr std::array kRuns = {Run::prologue, Run::body,     Run::body,
                               Run::epilogue, Run::epilogue, Run::body};

@@ -177,9 +177,7 @@ void BackgroundSave::publish() {
   manifest.step = options_.step;
   manifest.block_bytes = kBlockBytes;
   manifest.shards = shards_.finish();
-  for (const Unit& unit : store_.model().units())
-    for (const ParamDesc& param : unit.params)
-      for (const std::string& alias : param.aliases) manifest.aliases[alias] = param.name;
+  manifest.aliases = tied_names(store_.model());
   write_checkpoint_files(folder_.path(), options_.files, manifest);
   if (options_.read_back) verify_values(Checkpoint(folder_.path()), pool_);
   folder_.commit();

@@ -34,7 +34,7 @@ auto as_damage(const Read& read) {
 
 }  // namespace
 
-Manifest read_manifest(const fs::path& folder) {
+Manifest read_manifest(const fs::path& folder, bool sealed) {
   std::error_code ignored;
   if (!fs::is_directory(folder, ignored))
     throw UserError(fmt::format("{} is no folder", quote(folder.string())));
@@ -45,14 +45,19 @@ Manifest read_manifest(const fs::path& folder) {
   if (!file_exists(folder / kCompleteName))
     throw DamagedCheckpoint(
         fmt::format("{} was never finished: it holds no {}", folder.string(), kCompleteName));
-  return as_damage([&] {
+  Manifest manifest = as_damage([&] {
     const std::string text = read_whole_file(path, kLargestSideFile);
     const std::string marker = trimmed(read_whole_file(folder / kCompleteName, 4096));
-    if (marker != to_text(checksum(text)))
+    if (sealed && marker != to_text(checksum(text)))
       throw DamagedCheckpoint(fmt::format("{}: its checksum is {}, but {} says {}", path.string(),
                                           to_text(checksum(text)), kCompleteName, quote(marker)));
     return parse_manifest(text, path.string());
   });
+  if (manifest.block_bytes > kBlockBytes)
+    throw UserError(fmt::format("{}: blocks of {} are larger than this MegaTrain's {}",
+                                path.string(), format_bytes(manifest.block_bytes),
+                                format_bytes(kBlockBytes)));
+  return manifest;
 }
 
 struct Checkpoint::Shard {
@@ -62,10 +67,6 @@ struct Checkpoint::Shard {
 
 Checkpoint::Checkpoint(fs::path folder)
     : folder_(std::move(folder)), manifest_(std::make_unique<Manifest>(read_manifest(folder_))) {
-  if (manifest_->block_bytes > kBlockBytes)
-    throw UserError(fmt::format("{}: blocks of {} are larger than this MegaTrain's {}",
-                                (folder_ / kManifestName).string(),
-                                format_bytes(manifest_->block_bytes), format_bytes(kBlockBytes)));
   for (const ManifestFile& file : manifest_->files) (void)read_file(file.name);
   for (const ManifestShard& shard : manifest_->shards) as_damage([&] { open_shard(shard); });
 }

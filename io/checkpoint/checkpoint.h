@@ -70,7 +70,8 @@ class Checkpoint {
   std::map<std::string, Tensor> tensors_;
 };
 
-/// The manifest of a finished checkpoint: its marker fits. @throws as Checkpoint
-Manifest read_manifest(const std::filesystem::path& folder);
+/// The manifest of a finished checkpoint. @param sealed  false: its marker need not fit
+/// @throws as Checkpoint
+Manifest read_manifest(const std::filesystem::path& folder, bool sealed = true);
 
 }  // namespace megatrain::io

@@ -31,15 +31,16 @@ std::string state_path(StatePart part, std::string_view parameter) {
 
 std::string shard_name(Index shard) { return fmt::format("shard_{:05}.h5", shard); }
 
-std::vector<StateShard> state_shards(const Model& model, Index shard_bytes) {
+std::vector<StateShard> state_shards(const Model& model, Index shard_bytes, const StateForm& form) {
   std::vector<StateShard> shards;
   Index filled = 0;
   for (Index unit = 0; unit < model.unit_count(); ++unit) {
     std::vector<StateTensor> tensors;
     Index bytes = 0;
-    for (const StatePart part : kStateParts)
+    for (const StatePart part : form.parts)
       for (const ParamDesc& param : model.unit(unit).params) {
-        tensors.push_back({unit, &param, part});
+        const DType type = part == StatePart::master ? form.masters : DType::f32;
+        tensors.push_back({unit, &param, part, type});
         bytes = checked_add(bytes, tensors.back().bytes());
       }
     if (shards.empty() || filled > shard_bytes - bytes) {
@@ -57,8 +58,16 @@ Index state_bytes(const Model& model) {
   return checked_mul(model.parameter_count(), 4 * std::ssize(kStateParts));
 }
 
+std::map<std::string, std::string> tied_names(const Model& model) {
+  std::map<std::string, std::string> names;
+  for (const Unit& unit : model.units())
+    for (const ParamDesc& param : unit.params)
+      for (const std::string& alias : param.aliases) names[alias] = param.name;
+  return names;
+}
+
 Hdf5DatasetSpec dataset_spec(const StateTensor& tensor) {
-  Hdf5DatasetSpec spec{tensor.path(), FileType::f32, tensor.param->shape};
+  Hdf5DatasetSpec spec{tensor.path(), file_type(tensor.type), tensor.param->shape};
   if (tensor.part != StatePart::master) {
     spec.attributes.push_back({"state_format", "fp32"});
   } else {

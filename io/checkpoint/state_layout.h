@@ -3,6 +3,7 @@
 /// The training state of a model as named datasets: what a checkpoint stores, and in which shard.
 /// It follows from the model alone, so checkpoints know no number of processes.
 
+#include <map>
 #include <span>
 #include <string>
 #include <vector>
@@ -12,10 +13,18 @@
 
 namespace megatrain::io {
 
-/// The parts of a parameter's state; each is stored as plain fp32.
+/// The parts of a parameter's state.
 enum class StatePart : std::uint8_t { master, exp_avg, exp_avg_sq };
 inline constexpr StatePart kStateParts[] = {StatePart::master, StatePart::exp_avg,
                                             StatePart::exp_avg_sq};
+
+/// What of a state is stored: a training state by default. Moments are always plain fp32.
+struct StateForm {
+  std::span<const StatePart> parts = kStateParts;
+  DType masters = DType::f32;
+};
+/// Weights without moments.
+inline constexpr StateForm kWeightsAlone = {.parts = std::span(kStateParts).first<1>()};
 
 /// "/params/NAME", "/optim/exp_avg/NAME", "/optim/exp_avg_sq/NAME".
 std::string state_path(StatePart part, std::string_view parameter);
@@ -25,8 +34,9 @@ struct StateTensor {
   Index unit = 0;
   const ParamDesc* param = nullptr;  ///< of the model that the layout was made from
   StatePart part = StatePart::master;
+  DType type = DType::f32;
   [[nodiscard]] std::string path() const { return state_path(part, param->name); }
-  [[nodiscard]] Index bytes() const { return param->elements() * 4; }
+  [[nodiscard]] Index bytes() const { return param->elements() * size_of(type); }
 };
 
 /// A run of whole units.
@@ -40,9 +50,13 @@ struct StateShard {
 std::string shard_name(Index shard);
 
 /// Cuts on unit boundaries: a shard ends before the unit that would carry it past `shard_bytes`.
-std::vector<StateShard> state_shards(const Model& model, Index shard_bytes);
+std::vector<StateShard> state_shards(const Model& model, Index shard_bytes,
+                                     const StateForm& form = {});
 /// Bytes of all parts of all parameters.
 Index state_bytes(const Model& model);
+
+/// Other names of tied tensors, to the name they are stored under: Manifest::aliases.
+std::map<std::string, std::string> tied_names(const Model& model);
 
 /// How the tensor is described in its shard.
 Hdf5DatasetSpec dataset_spec(const StateTensor& tensor);

@@ -1,15 +1,13 @@
 #include "io/hdf5/attribute.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <bit>
 #include <cstring>
 #include <optional>
-#include <string>
 
-#include "core/base/bfloat16.h"
-#include "io/hdf5/type.h"
+#include "io/hdf5/description.h"
+#include "io/hdf5/heap.h"
+#include "io/hdf5/tree.h"
 
 namespace megatrain::io::hdf5 {
 
@@ -17,59 +15,27 @@ namespace {
 
 using Value = decltype(Hdf5Attribute::value);
 
-herr_t add_name(hid_t, const char* name, const H5A_info_t*, void* names) {
-  try {
-    static_cast<std::vector<std::string>*>(names)->emplace_back(name);
-    return 0;
-  } catch (...) {  // no memory; nothing may be thrown through the library
-    return -1;
-  }
-}
+/// How strings are padded; both kinds of string type have it.
+enum class Padding : std::uint8_t { terminated = 0, nul = 1, space = 2 };
 
-/// As stored: padded to its length, or behind a pointer of the library's.
-std::optional<std::string> read_text(const Session& session, hid_t attribute, hid_t type,
-                                     hid_t space, Budget& budget) {
-  const char* doing = "read an attribute of";
-  if (session.check(H5Tis_variable_str(type), doing) > 0) {
-    char* text = nullptr;
-    session.check(H5Aread(attribute, type, static_cast<void*>(&text)), doing);
-    std::string copy;
-    if (text != nullptr) {
-      const std::size_t size = std::strlen(text);
-      budget.charge(size);
-      copy.assign(text, size);
-    }
-    session.check(H5Dvlen_reclaim(type, space, H5P_DEFAULT, static_cast<void*>(&text)), doing);
-    return copy;
-  }
-  const std::size_t size = H5Tget_size(type);
-  budget.charge(size);
-  std::string text(size, '\0');
-  session.check(H5Aread(attribute, type, text.data()), doing);
-  if (H5Tget_strpad(type) == H5T_STR_SPACEPAD)
-    text.resize(text.find_last_not_of(' ') + 1);
-  else
-    text.resize(std::min(text.size(), text.find('\0')));
+std::string padded_text(const Source& source, std::span<const std::byte> bytes, Padding padding) {
+  if (padding != Padding::space) return Cursor(source, bytes).text(bytes.size());
+  std::string text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  text.resize(text.find_last_not_of(' ') + 1);
   return text;
 }
 
-/// Reads as stored, without conversion, then takes the bits apart.
-std::optional<Value> read_number(const Session& session, hid_t attribute, hid_t type) {
-  const StoredType stored = recognise(session, type);
-  if (!stored.refusal.empty()) return std::nullopt;
+std::optional<Value> number_value(FileType type, std::span<const std::byte> bytes) {
   std::uint64_t bits = 0;
-  session.check(H5Aread(attribute, type, &bits), "read an attribute of");
-  switch (stored.type) {
+  std::memcpy(&bits, bytes.data(), bytes.size());
+  switch (type) {
     case FileType::f64:
       return std::bit_cast<double>(bits);
     case FileType::f32:
     case FileType::f16:
     case FileType::bf16: {
       float value = 0;
-      to_floats(stored.type,
-                std::as_bytes(std::span(&bits, 1))
-                    .first(static_cast<std::size_t>(bits_of(stored.type) / 8)),
-                std::span(&value, 1));
+      to_floats(type, bytes, std::span(&value, 1));
       return static_cast<double>(value);
     }
     case FileType::i8:
@@ -80,75 +46,97 @@ std::optional<Value> read_number(const Session& session, hid_t attribute, hid_t 
       return Index{static_cast<std::int32_t>(bits)};
     default:
       // Unsigned ones of all widths, and 64 bits with a sign.
-      if (stored.type == FileType::u64 && bits >> 63 != 0) return std::nullopt;
+      if (type == FileType::u64 && bits >> 63 != 0) return std::nullopt;
       return static_cast<Index>(bits);
   }
 }
 
-std::optional<Value> read_value(const Session& session, hid_t object, const std::string& name,
-                                Budget& budget) {
-  const char* doing = "read an attribute of";
-  const Handle attribute = session.own(H5Aopen(object, name.c_str(), H5P_DEFAULT), H5Aclose, doing);
-  const Handle space = session.own(H5Aget_space(attribute.get()), H5Sclose, doing);
-  if (H5Sget_simple_extent_type(space.get()) != H5S_SCALAR) return std::nullopt;
-  const Handle type = session.own(H5Aget_type(attribute.get()), H5Tclose, doing);
-  if (H5Tget_class(type.get()) == H5T_STRING)
-    return read_text(session, attribute.get(), type.get(), space.get(), budget);
-  return read_number(session, attribute.get(), type.get());
+std::optional<Value> variable_text(Source& source, const Datatype& type, Cursor& data) {
+  if ((type.bits & 0xf) != kVariableString) return std::nullopt;
+  const std::uint64_t length = data.number(4);
+  const std::uint64_t address = data.number(8);
+  const std::uint64_t index = data.number(4);
+  if (length == 0 || address == 0) return Value(std::string());
+  const Bytes object = global_heap_object(source, address, index);
+  Cursor cursor(source, object);
+  return padded_text(source, cursor.take(length), static_cast<Padding>(type.bits >> 4 & 0xf));
+}
+
+std::optional<Value> read_value(Source& source, const Datatype& type, Cursor& data) {
+  if (type.kind == TypeClass::variable) return variable_text(source, type, data);
+  if (type.kind == TypeClass::string)
+    return padded_text(source, data.take(type.size), static_cast<Padding>(type.bits & 0xf));
+  const StoredType stored = recognise(source, type);
+  if (!stored.refusal.empty()) return std::nullopt;
+  return number_value(stored.type, data.take(type.size));
+}
+
+std::optional<Hdf5Attribute> read_attribute(Source& source, std::span<const std::byte> message) {
+  Cursor cursor(source, message);
+  const unsigned version = cursor.byte();
+  if (version < 1 || version > 3) source.refuse("an attribute in an unknown version");
+  const unsigned flags = cursor.byte();
+  const std::uint64_t name_bytes = cursor.number(2);
+  const std::uint64_t type_bytes = cursor.number(2);
+  const std::uint64_t space_bytes = cursor.number(2);
+  if (version == 3) cursor.skip(1);  // ASCII or UTF-8
+  // The first version fills all parts up.
+  const auto part = [&](std::uint64_t bytes) {
+    const auto taken = cursor.take(version == 1 ? (bytes + 7) / 8 * 8 : bytes);
+    return taken.first(bytes);
+  };
+  const auto name = part(name_bytes), type_part = part(type_bytes), space_part = part(space_bytes);
+  const bool may_share = version > 1;
+  const Bytes type_body =
+      resolve(source, MessageType::datatype, may_share && (flags & 1) != 0, type_part);
+  const Bytes space_body =
+      resolve(source, MessageType::dataspace, may_share && (flags & 2) != 0, space_part);
+  if (decode_dataspace(source, space_body).kind != Dataspace::Kind::scalar) return std::nullopt;
+  std::optional<Value> value = read_value(source, decode_datatype(source, type_body), cursor);
+  if (!value) return std::nullopt;
+  Hdf5Attribute attribute{.name = Cursor(source, name).text(name.size()),
+                          .value = std::move(*value)};
+  const auto* text = std::get_if<std::string>(&attribute.value);
+  source.keep(sizeof(attribute) + attribute.name.size() + (text == nullptr ? 0 : text->size()));
+  return attribute;
+}
+
+/// Many attributes, or large ones, lie in a heap.
+std::vector<Bytes> heap_attributes(Source& source, std::span<const std::byte> info) {
+  Cursor cursor(source, info);
+  if (cursor.byte() != 0) source.refuse("attributes in an unknown version");
+  if ((cursor.byte() & 1) != 0) cursor.skip(2);  // the order of creation goes so far
+  const std::uint64_t address = cursor.number(8);
+  const std::uint64_t tree = cursor.number(8);
+  std::vector<Bytes> found;
+  if (address == kUndefined) return found;
+  constexpr std::size_t kIdBytes = 8;
+  constexpr unsigned kShared = 2;
+  FractalHeap heap(source, address);
+  for (const Bytes& record : tree_records(source, tree, TreeType::attribute_names)) {
+    Cursor fields(source, record);
+    const auto id = fields.take(kIdBytes);
+    if ((fields.byte() & kShared) != 0) source.refuse("metadata shared in a way that is not read");
+    found.push_back(heap.object(id));
+  }
+  return found;
 }
 
 }  // namespace
 
-void Budget::charge(std::uint64_t bytes) {
-  if (bytes > left_)
-    session_.refuse(fmt::format("its names, attributes and compact values take more than {}",
-                                format_bytes(kMaxHdf5Metadata)));
-  left_ -= bytes;
-}
-
-std::vector<Hdf5Attribute> read_attributes(const Session& session, hid_t object, Budget& budget) {
-  std::vector<std::string> names;
-  session.check(H5Aiterate2(object, H5_INDEX_NAME, H5_ITER_NATIVE, nullptr, add_name, &names),
-                "list the attributes of");
+std::vector<Hdf5Attribute> read_attributes(Source& source, const Messages& messages) {
   std::vector<Hdf5Attribute> attributes;
-  for (std::string& name : names) {
-    budget.charge(sizeof(Hdf5Attribute) + name.size());
-    if (std::optional<Value> value = read_value(session, object, name, budget))
-      attributes.push_back({std::move(name), std::move(*value)});
-  }
+  const auto add = [&](std::span<const std::byte> body) {
+    if (auto attribute = read_attribute(source, body)) attributes.push_back(std::move(*attribute));
+  };
+  for (const Message& message : messages)
+    if (message.type == MessageType::attribute)
+      add(resolve(source, MessageType::attribute, message.shared, message.body));
+  if (const Message* info = find(messages, MessageType::attribute_info))
+    for (const Bytes& body : heap_attributes(source, info->body)) add(body);
   std::sort(attributes.begin(), attributes.end(),
-            [](const auto& a, const auto& b) { return a.name < b.name; });
+            [](const Hdf5Attribute& a, const Hdf5Attribute& b) { return a.name < b.name; });
   return attributes;
-}
-
-void write_attribute(const Session& session, hid_t object, const Hdf5Attribute& attribute) {
-  const std::string doing = fmt::format("write the attribute {} to", attribute.name);
-  Handle type;
-  const void* data = nullptr;
-  std::string text;
-  if (const auto* value = std::get_if<std::string>(&attribute.value)) {
-    require(value->find('\0') == std::string::npos, "an HDF5 attribute with NUL in it");
-    text = *value;
-    if (text.empty()) text.push_back('\0');  // a length of 0 does not exist
-    data = text.data();
-    type = session.own(H5Tcopy(H5T_C_S1), H5Tclose, doing);
-    session.check(H5Tset_size(type.get(), text.size()), doing);
-    session.check(H5Tset_strpad(type.get(), H5T_STR_NULLPAD), doing);
-    session.check(H5Tset_cset(type.get(), H5T_CSET_UTF8), doing);
-  } else if (const auto* integer = std::get_if<Index>(&attribute.value)) {
-    data = integer;
-    type = session.own(H5Tcopy(H5T_STD_I64LE), H5Tclose, doing);
-  } else {
-    data = &std::get<double>(attribute.value);
-    type = session.own(H5Tcopy(H5T_IEEE_F64LE), H5Tclose, doing);
-  }
-  const Handle space = session.own(H5Screate(H5S_SCALAR), H5Sclose, doing);
-  const Handle options = session.own(H5Pcreate(H5P_ATTRIBUTE_CREATE), H5Pclose, doing);
-  session.check(H5Pset_char_encoding(options.get(), H5T_CSET_UTF8), doing);
-  const Handle made = session.own(H5Acreate2(object, attribute.name.c_str(), type.get(),
-                                             space.get(), options.get(), H5P_DEFAULT),
-                                  H5Aclose, doing);
-  session.check(H5Awrite(made.get(), type.get(), data), doing);
 }
 
 }  // namespace megatrain::io::hdf5

@@ -1,7 +1,8 @@
 #pragma once
 /// @file
-/// Reads HDF5 files that may be hostile. The library only parses the metadata; values are read from
-/// the file at their offsets, so nothing is converted, filtered or followed to another file.
+/// Reads HDF5 files that may be hostile: with a reader of our own for the part of the format that
+/// weights need, because the library has been made to crash, and to open other files, by what files
+/// say. Values are read from the file at their offsets: nothing is converted or filtered.
 
 #include <cstddef>
 #include <filesystem>
@@ -47,11 +48,6 @@ struct Hdf5Dataset {
 
 /// The datasets of a file, found through hard links only, depth and number limited. Every readable
 /// one lies inside the file: shapes are checked against its size before anything is allocated.
-///
-/// The library takes one user at a time: opening and creating files waits for other threads that
-/// do. Reading does not involve it. The library itself has been made to crash by hostile files
-/// before (newer versions are better); where a checksum of the metadata is at hand, check that
-/// first.
 class Hdf5File {
  public:
   /// @throws UserError naming the file, and the object where one is at fault: no HDF5, truncated,

@@ -10,11 +10,10 @@
 #include <set>
 #include <string_view>
 
-#include "io/hdf5/attribute.h"
 #include "io/hdf5/handle.h"
+#include "io/hdf5/library_type.h"
 #include "io/hdf5/memory_file.h"
 #include "io/hdf5/superblock.h"
-#include "io/hdf5/type.h"
 #include "io/text.h"
 
 namespace megatrain::io {
@@ -25,6 +24,37 @@ using hdf5::Handle;
 
 constexpr std::string_view kBf16Path = "/types/bfloat16";
 constexpr hsize_t kMetadataBlock = hsize_t{1} << 20;
+
+/// Strings have a fixed length: nothing of them lies outside the object and its attribute heap.
+void write_attribute(const hdf5::Session& session, hid_t object, const Hdf5Attribute& attribute) {
+  const std::string doing = fmt::format("write the attribute {} to", attribute.name);
+  Handle type;
+  const void* data = nullptr;
+  std::string text;
+  if (const auto* value = std::get_if<std::string>(&attribute.value)) {
+    require(value->find('\0') == std::string::npos, "an HDF5 attribute with NUL in it");
+    text = *value;
+    if (text.empty()) text.push_back('\0');  // a length of 0 does not exist
+    data = text.data();
+    type = session.own(H5Tcopy(H5T_C_S1), H5Tclose, doing);
+    session.check(H5Tset_size(type.get(), text.size()), doing);
+    session.check(H5Tset_strpad(type.get(), H5T_STR_NULLPAD), doing);
+    session.check(H5Tset_cset(type.get(), H5T_CSET_UTF8), doing);
+  } else if (const auto* integer = std::get_if<Index>(&attribute.value)) {
+    data = integer;
+    type = session.own(H5Tcopy(H5T_STD_I64LE), H5Tclose, doing);
+  } else {
+    data = &std::get<double>(attribute.value);
+    type = session.own(H5Tcopy(H5T_IEEE_F64LE), H5Tclose, doing);
+  }
+  const Handle space = session.own(H5Screate(H5S_SCALAR), H5Sclose, doing);
+  const Handle options = session.own(H5Pcreate(H5P_ATTRIBUTE_CREATE), H5Pclose, doing);
+  session.check(H5Pset_char_encoding(options.get(), H5T_CSET_UTF8), doing);
+  const Handle made = session.own(H5Acreate2(object, attribute.name.c_str(), type.get(),
+                                             space.get(), options.get(), H5P_DEFAULT),
+                                  H5Aclose, doing);
+  session.check(H5Awrite(made.get(), type.get(), data), doing);
+}
 
 /// A new file whose bytes depend on what is put into it alone.
 class NewFile {
@@ -72,7 +102,7 @@ class NewFile {
   }
   void write(std::span<const Hdf5Attribute> attributes) {
     for (const Hdf5Attribute& attribute : attributes)
-      hdf5::write_attribute(session_, file_.get(), attribute);
+      write_attribute(session_, file_.get(), attribute);
   }
   /// Ends the file and brings it to the disk. @returns its bytes
   Index publish(const std::filesystem::path& path) {
@@ -171,9 +201,9 @@ class DatasetMaker {
                                                 file_.links(), options_.get(), H5P_DEFAULT),
                                      H5Dclose, doing);
     const std::string dtype(megatrain::io::name(spec.type));
-    hdf5::write_attribute(session_, made.get(), {.name = "dtype", .value = dtype});
+    write_attribute(session_, made.get(), {.name = "dtype", .value = dtype});
     for (const Hdf5Attribute& attribute : spec.attributes)
-      hdf5::write_attribute(session_, made.get(), attribute);
+      write_attribute(session_, made.get(), attribute);
     if (bytes_of(spec) == 0) return 0;
     const haddr_t offset = H5Dget_offset(made.get());
     require(offset != HADDR_UNDEF && offset % kDirectAlignment == 0,
@@ -225,7 +255,9 @@ Hdf5Layout create_hdf5(const std::filesystem::path& path, std::span<const Hdf5Da
     layout.bytes = file.publish(path);
   }
   const InputFile written(path);
-  require(written.bytes() == layout.bytes && hdf5::check_superblock(written) == layout.bytes,
+  hdf5::Source source(written);
+  require(written.bytes() == layout.bytes &&
+              hdf5::read_superblock(source).end == static_cast<std::uint64_t>(layout.bytes),
           "an HDF5 file does not have the size that it says");
   for (std::size_t i = 0; i < datasets.size(); ++i)
     require(layout.offsets[i] + bytes_of(datasets[i]) <= layout.bytes,

@@ -2,13 +2,17 @@
 /// @file
 /// The first bytes of an HDF5 file.
 
-#include "io/file.h"
+#include "io/hdf5/source.h"
 
 namespace megatrain::io::hdf5 {
 
-/// Checks what can be checked without the library: that it is an HDF5 file that begins at byte 0,
-/// counts in 64 bits, is one file, and is as long as it says. @returns the bytes that it says
-/// @throws UserError
-Index check_superblock(const InputFile& file);
+struct Superblock {
+  std::uint64_t end = 0;   ///< bytes that the file says it has
+  std::uint64_t root = 0;  ///< address of the root group
+};
+
+/// Refuses what does not begin at byte 0, does not count in 64 bits, is one of several files, or is
+/// shorter than it says. @throws UserError
+Superblock read_superblock(Source& source);
 
 }  // namespace megatrain::io::hdf5

@@ -56,17 +56,25 @@ std::string description(const Option& option) {
   return wrap(text);
 }
 
+/// What a person calls the option: --seq-len, or PATH where it has a place instead of a name.
+std::string spelled(const Option& option) {
+  return option.positional ? option.value : "--" + option.name;
+}
+
 /// Every value is taken as text here; set() gives it its type, as it does for files.
 CLI::Option* add_option(CLI::App& app, const Option& option) {
-  const std::string name = "--" + option.name;
+  const std::string name = spelled(option);
   const std::string help = description(option);
   CLI::Option* added = nullptr;
   if (is_flag(option)) {
     added = app.add_flag(name, help);
   } else {
     added = app.add_option(name, [](const CLI::results_t&) { return true; }, help);
-    added->type_name(option.allowed.empty() ? option.value
-                                            : fmt::format("{}", fmt::join(option.allowed, "|")));
+    if (option.positional)
+      added->type_name("");  // its name says it
+    else
+      added->type_name(option.allowed.empty() ? option.value
+                                              : fmt::format("{}", fmt::join(option.allowed, "|")));
     if (is_list(option))
       added->expected(1, CLI::detail::expected_max_vector_size)
           ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
@@ -91,7 +99,7 @@ void fill(const ParsedCommand& parsed) {
   for (std::size_t i = 0; i < options.size(); ++i) {
     const CLI::Option& given = *parsed.options[i];
     if (given.count() == 0) continue;
-    set(options[i], given.reduced_results(), "--" + options[i].name);
+    set(options[i], given.reduced_results(), spelled(options[i]));
   }
   const auto* config = parsed.command->config;
   if (config != nullptr && *config)
@@ -100,8 +108,9 @@ void fill(const ParsedCommand& parsed) {
     });
   for (const Option& option : options)
     if (option.required && !texts(option))
-      throw UserError(fmt::format("megatrain {} needs --{} {}: {}", parsed.command->name,
-                                  option.name, option.value, option.help));
+      throw UserError(fmt::format("megatrain {} needs {}{}: {}", parsed.command->name,
+                                  spelled(option), option.positional ? "" : " " + option.value,
+                                  option.help));
 }
 
 }  // namespace

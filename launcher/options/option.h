@@ -37,8 +37,9 @@ struct Option {
   std::optional<double> least = std::nullopt;  ///< of a number
   std::optional<double> most = std::nullopt;   ///< of a number
   bool required = false;
-  bool in_file = true;    ///< may stand in the TOML file, and does in the resolved configuration
-  bool decisive = false;  ///< decides what is learned: a resumed run must repeat it
+  bool in_file = true;      ///< may stand in the TOML file, and does in the resolved configuration
+  bool decisive = false;    ///< decides what is learned: a resumed run must repeat it
+  bool positional = false;  ///< given by its place on the command line, without its name
 };
 
 [[nodiscard]] bool is_flag(const Option& option);

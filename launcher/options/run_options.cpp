@@ -222,7 +222,9 @@ std::vector<Option> shared_table(RunOptions& o) {
              {"rates", kPlan, "FILE", "Rates that 'megatrain bench' measured; absent: assumed ones",
               &o.rates},
              {"out", kRun, "FOLDER",
-              "Run folder, for metrics.jsonl, config.toml, numerics.key and model/", &o.out},
+              "Run folder, for metrics.jsonl (every step; a console that is no terminal shows "
+              "about one a second), config.toml, numerics.key and model/",
+              &o.out},
              {.name = "config",
               .group = kRun,
               .value = "FILE",
@@ -252,10 +254,11 @@ void require_options(std::vector<Option>& table, std::initializer_list<std::stri
 }
 
 /// Says of options that a command takes, so that configurations can be shared, but has no use for.
+/// @param names  of options or of groups
 void mark_unneeded(std::vector<Option>& table, std::initializer_list<std::string_view> names) {
   for (Option& option : table)
     for (const std::string_view name : names)
-      if (option.name == name) option.help += "; taken, but a plan does not need it";
+      if (option.name == name || option.group == name) option.help += "; taken, but a plan does not need it";
 }
 
 }  // namespace
@@ -287,7 +290,7 @@ std::vector<std::pair<std::string, std::string>> decisive_options(const RunOptio
 
 std::vector<Option> plan_table(RunOptions& options) {
   std::vector<Option> table = shared_table(options);
-  mark_unneeded(table, {"out", "seed", "peak", "trace"});
+  mark_unneeded(table, {"out", "seed", "peak", "trace", kCheckpoints});
   table.push_back({.name = "json",
                    .group = kRun,
                    .value = "",

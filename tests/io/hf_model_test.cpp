@@ -139,12 +139,6 @@ TEST_F(HfModel, Bf16IsTheNearestAndShardsSayTheSame) {
   EXPECT_FALSE(fs::exists(one / "model.safetensors.index.json"));
 }
 
-/// The most memory that this process had at once, since it was last asked to forget.
-Index peak_bytes(bool forget) {
-  if (forget) std::ofstream("/proc/self/clear_refs") << 5;
-  return status_bytes("VmHWM");
-}
-
 TEST_F(HfModel, LoadingAndSavingTakePiecesNotCopies) {
   if (!kProcessIsOurs) GTEST_SKIP() << "a sanitizer's notes are larger than the model";
   ModelConfig config = small_config("llama", false);

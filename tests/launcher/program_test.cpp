@@ -149,6 +149,15 @@ TEST_F(Runs, ListsTakeSeveralValuesAndTheLastOfTwoSingleValuesCounts) {
   EXPECT_NE(read_file(path("run/config.toml")).find("text.txt\", \""), std::string::npos);
 }
 
+TEST_F(Runs, MoreThreadsThanCoresAreRemarkedOn) {
+  std::vector<std::string> arguments = {"plan"};
+  append(arguments, small({"--threads", "1"}));
+  EXPECT_EQ(run_program(arguments).out.find("share"), std::string::npos);
+  append(arguments, {"--threads", "4096"});
+  const std::string out = run_program(arguments).out;
+  EXPECT_NE(out.find("--threads 4096 share "), std::string::npos) << out;
+}
+
 TEST_F(Runs, HelpListsWhatCanBeForcedAndStaysNarrow) {
   const std::string help = run_program({"plan", "--help"}).out;
   std::size_t choices = 0;

@@ -84,6 +84,31 @@ Gradients reference_backward(const Shape& s, const Values& x, const Values& weig
 
 RowMap dense(Index columns) { return {.outer_stride = columns}; }
 
+/// What a backward pass over dense rows reads and writes.
+struct BackwardBuffers {
+  Buffer x, weight, dy, rstd, mean, dx, dweight, dbias, scratch;
+
+  [[nodiscard]] NormBackward op(const Shape& s, DType type) {
+    const bool layer = s.kind == NormKind::layer;
+    return {.kind = s.kind,
+            .rows = s.rows,
+            .columns = s.columns,
+            .type = type,
+            .x = x.data(),
+            .x_rows = dense(s.columns),
+            .weight = weight.data(),
+            .rstd = rstd.as<float>(),
+            .mean = layer ? mean.as<float>() : nullptr,
+            .dy = dy.data(),
+            .dy_rows = dense(s.columns),
+            .dx = dx.data(),
+            .dx_rows = dense(s.columns),
+            .dweight = dweight.as<float>(),
+            .dbias = layer ? dbias.as<float>() : nullptr,
+            .workspace = workspace(scratch, ops::norm_backward_workspace(s.rows, s.columns))};
+  }
+};
+
 class NormTest : public OpTest {
  protected:
   static std::vector<Shape> shapes() {
@@ -160,10 +185,7 @@ TEST_P(NormTest, backward) {
       const bool layer = s.kind == NormKind::layer;
       const Index count = s.rows * s.columns;
       Buffer x = bench().input(type(), random_values(count, 1, 3));
-      Buffer weight = bench().input(type(), random_values(s.columns, 2));
-      Buffer dy = bench().input(type(), random_values(count, 4));
       Buffer add = bench().input(type(), random_values(count, 5));
-      Buffer dx = bench().output(type(), count);
       std::vector<float> rstd;
       std::vector<float> mean;
       const Values inputs = x.values();
@@ -172,34 +194,24 @@ TEST_P(NormTest, backward) {
         rstd.push_back(static_cast<float>(st.rstd));
         mean.push_back(static_cast<float>(st.mean));
       }
-      Buffer rstds = bench().input_raw(rstd);
-      Buffer means = bench().input_raw(mean);
       const Values before = random_values(s.columns, 6);
-      Buffer dweight =
-          accumulate ? bench().input(DType::f32, before) : bench().output(DType::f32, s.columns);
-      Buffer dbias =
-          accumulate ? bench().input(DType::f32, before) : bench().output(DType::f32, s.columns);
-      const Index bytes = ops::norm_backward_workspace(s.rows, s.columns);
-      Buffer scratch = bench().scratch(bytes);
-      NormBackward op{.kind = s.kind,
-                      .rows = s.rows,
-                      .columns = s.columns,
-                      .type = type(),
-                      .x = x.data(),
-                      .x_rows = dense(s.columns),
-                      .weight = weight.data(),
-                      .rstd = rstds.as<float>(),
-                      .mean = layer ? means.as<float>() : nullptr,
-                      .dy = dy.data(),
-                      .dy_rows = dense(s.columns),
-                      .add = nullptr,
-                      .dx = dx.data(),
-                      .dx_rows = dense(s.columns),
-                      .dweight = dweight.as<float>(),
-                      .dbias = layer ? dbias.as<float>() : nullptr,
-                      .accumulate = accumulate,
-                      .workspace = workspace(scratch, bytes)};
-      Gradients want = reference_backward(s, inputs, weight.values(), dy.values(), {});
+      const auto sum = [&] {
+        return accumulate ? bench().input(DType::f32, before)
+                          : bench().output(DType::f32, s.columns);
+      };
+      BackwardBuffers on{
+          .x = std::move(x),
+          .weight = bench().input(type(), random_values(s.columns, 2)),
+          .dy = bench().input(type(), random_values(count, 4)),
+          .rstd = bench().input_raw(rstd),
+          .mean = bench().input_raw(mean),
+          .dx = bench().output(type(), count),
+          .dweight = sum(),
+          .dbias = sum(),
+          .scratch = bench().scratch(ops::norm_backward_workspace(s.rows, s.columns))};
+      NormBackward op = on.op(s, type());
+      op.accumulate = accumulate;
+      Gradients want = reference_backward(s, inputs, on.weight.values(), on.dy.values(), {});
       if (accumulate)
         for (std::size_t c = 0; c < before.size(); ++c) {
           want.dweight[c] += before[c];
@@ -209,28 +221,28 @@ TEST_P(NormTest, backward) {
       // One element has no gradient: what is left is rounding, so the size is that of dy.
       const Values zeros(static_cast<std::size_t>(count), 0.0);
       if (s.columns == 1)
-        EXPECT_LT(relative_error(dx.values(), zeros), layer ? 1e-4 : 1e-3);
+        EXPECT_LT(relative_error(on.dx.values(), zeros), layer ? 1e-4 : 1e-3);
       else
-        EXPECT_LT(relative_error(dx.values(), want.dx), 2 * tolerance(type()));
-      EXPECT_LT(relative_error(dweight.values(), want.dweight), 2 * tolerance(DType::f32));
+        EXPECT_LT(relative_error(on.dx.values(), want.dx), 2 * tolerance(type()));
+      EXPECT_LT(relative_error(on.dweight.values(), want.dweight), 2 * tolerance(DType::f32));
       if (layer) {
-        EXPECT_LT(relative_error(dbias.values(), want.dbias), tolerance(DType::f32));
+        EXPECT_LT(relative_error(on.dbias.values(), want.dbias), tolerance(DType::f32));
       }
-      (void)scratch.bytes();  // checks the guards
+      (void)on.scratch.bytes();  // checks the guards
 
       // dx over `add`, the residual gradient, and over dy.
-      const Bytes without_add = dx.bytes();
+      const Bytes without_add = on.dx.bytes();
       if (s.columns == 1) continue;
       op.add = add.data();
       op.dx = add.data();
       const Gradients added =
-          reference_backward(s, inputs, weight.values(), dy.values(), add.values());
+          reference_backward(s, inputs, on.weight.values(), on.dy.values(), add.values());
       bench().run(op);
       EXPECT_LT(relative_error(add.values(), added.dx), 2 * tolerance(type()));
       op.add = nullptr;
-      op.dx = dy.data();
+      op.dx = on.dy.data();
       bench().run(op);
-      EXPECT_TRUE(same_bits(dy.bytes(), without_add));
+      EXPECT_TRUE(same_bits(on.dy.bytes(), without_add));
     }
   }
 }
@@ -282,34 +294,18 @@ TEST_P(NormTest, same_bits_for_every_thread_count) {
   const Shape s{NormKind::layer, 777, 130};
   expect_reproducible([&](OpBench& on) {
     const Index count = s.rows * s.columns;
-    Buffer x = on.input(type(), random_values(count, 1));
-    Buffer weight = on.input(type(), random_values(s.columns, 2));
-    Buffer dy = on.input(type(), random_values(count, 3));
-    Buffer statistics_of = on.input(DType::f32, random_values(s.rows, 4));
-    Buffer dx = on.output(type(), count);
-    Buffer dweight = on.output(DType::f32, s.columns);
-    Buffer dbias = on.output(DType::f32, s.columns);
-    const Index bytes = ops::norm_backward_workspace(s.rows, s.columns);
-    Buffer scratch = on.scratch(bytes);
-    on.run(NormBackward{.kind = s.kind,
-                        .rows = s.rows,
-                        .columns = s.columns,
-                        .type = type(),
-                        .x = x.data(),
-                        .x_rows = dense(s.columns),
-                        .weight = weight.data(),
-                        .rstd = statistics_of.as<float>(),
-                        .mean = statistics_of.as<float>(),
-                        .dy = dy.data(),
-                        .dy_rows = dense(s.columns),
-                        .add = nullptr,
-                        .dx = dx.data(),
-                        .dx_rows = dense(s.columns),
-                        .dweight = dweight.as<float>(),
-                        .dbias = dbias.as<float>(),
-                        .workspace = workspace(scratch, bytes)});
-    Bytes all = dx.bytes();
-    for (const Buffer* buffer : {&dweight, &dbias}) {
+    BackwardBuffers buffers{.x = on.input(type(), random_values(count, 1)),
+                            .weight = on.input(type(), random_values(s.columns, 2)),
+                            .dy = on.input(type(), random_values(count, 3)),
+                            .rstd = on.input(DType::f32, random_values(s.rows, 4)),
+                            .mean = on.input(DType::f32, random_values(s.rows, 4)),
+                            .dx = on.output(type(), count),
+                            .dweight = on.output(DType::f32, s.columns),
+                            .dbias = on.output(DType::f32, s.columns),
+                            .scratch = on.scratch(ops::norm_backward_workspace(s.rows, s.columns))};
+    on.run(buffers.op(s, type()));
+    Bytes all = buffers.dx.bytes();
+    for (const Buffer* buffer : {&buffers.dweight, &buffers.dbias}) {
       const Bytes more = buffer->bytes();
       all.insert(all.end(), more.begin(), more.end());
     }
@@ -321,44 +317,28 @@ TEST_P(NormTest, same_bits_for_every_thread_count) {
 TEST_P(NormTest, many_rows) {
   const Shape s{NormKind::layer, 70001, 5};
   const Index count = s.rows * s.columns;
-  Buffer x = bench().input(type(), random_values(count, 1));
-  Buffer weight = bench().input(type(), random_values(s.columns, 2));
-  Buffer dy = bench().input(type(), random_values(count, 3));
-  Buffer rstd = bench().input_raw(std::vector<float>(static_cast<std::size_t>(s.rows), 1.5F));
-  Buffer mean = bench().input_raw(std::vector<float>(static_cast<std::size_t>(s.rows), 0.25F));
-  Buffer dx = bench().output(type(), count);
-  Buffer dweight = bench().output(DType::f32, s.columns);
-  Buffer dbias = bench().output(DType::f32, s.columns);
-  const Index bytes = ops::norm_backward_workspace(s.rows, s.columns);
-  Buffer scratch = bench().scratch(bytes);
-  bench().run(NormBackward{.kind = s.kind,
-                           .rows = s.rows,
-                           .columns = s.columns,
-                           .type = type(),
-                           .x = x.data(),
-                           .x_rows = dense(s.columns),
-                           .weight = weight.data(),
-                           .rstd = rstd.as<float>(),
-                           .mean = mean.as<float>(),
-                           .dy = dy.data(),
-                           .dy_rows = dense(s.columns),
-                           .add = nullptr,
-                           .dx = dx.data(),
-                           .dx_rows = dense(s.columns),
-                           .dweight = dweight.as<float>(),
-                           .dbias = dbias.as<float>(),
-                           .workspace = workspace(scratch, bytes)});
+  const auto rows = static_cast<std::size_t>(s.rows);
+  BackwardBuffers on{.x = bench().input(type(), random_values(count, 1)),
+                     .weight = bench().input(type(), random_values(s.columns, 2)),
+                     .dy = bench().input(type(), random_values(count, 3)),
+                     .rstd = bench().input_raw(std::vector<float>(rows, 1.5F)),
+                     .mean = bench().input_raw(std::vector<float>(rows, 0.25F)),
+                     .dx = bench().output(type(), count),
+                     .dweight = bench().output(DType::f32, s.columns),
+                     .dbias = bench().output(DType::f32, s.columns),
+                     .scratch = bench().scratch(ops::norm_backward_workspace(s.rows, s.columns))};
+  bench().run(on.op(s, type()));
   Values want_dweight(5, 0.0);
   Values want_dbias(5, 0.0);
-  const Values inputs = x.values();
-  const Values gradients = dy.values();
+  const Values inputs = on.x.values();
+  const Values gradients = on.dy.values();
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     want_dweight[i % 5] += gradients[i] * (inputs[i] - 0.25) * 1.5;
     want_dbias[i % 5] += gradients[i];
   }
-  EXPECT_LT(relative_error(dweight.values(), want_dweight), 5e-6);
-  EXPECT_LT(relative_error(dbias.values(), want_dbias), 5e-6);
-  (void)scratch.bytes();
+  EXPECT_LT(relative_error(on.dweight.values(), want_dweight), 5e-6);
+  EXPECT_LT(relative_error(on.dbias.values(), want_dbias), 5e-6);
+  (void)on.scratch.bytes();
 }
 
 INSTANTIATE_TEST_SUITE_P(Ops, NormTest, testing::ValuesIn(op_cases()), op_case_name);

@@ -1,20 +1,13 @@
 #include "tests/plan/plan_grid.h"
 
+#include "tests/model/test_configs.h"
+
 namespace megatrain::testing {
 
 ModelConfig grid_config(bool tied) {
-  ModelConfig config;
-  config.model_type = "llama";
-  config.vocabulary = 67;
-  config.hidden = 24;
+  ModelConfig config = modeltest::small_llama();
   config.layers = 5;
-  config.heads = 4;
-  config.kv_heads = 2;
-  config.head_dim = 6;
-  config.intermediate = 40;
-  config.max_positions = 64;
   config.tied_embeddings = tied;
-  config.rope.kind = RopeKind::plain;
   return config;
 }
 

@@ -123,10 +123,8 @@ void swiglu_forward(OpState& /*state*/, Stream& stream, const SwigluForward& op)
     announce_read(op.gate, op.rows, row, pitch);
     announce_read(op.up, op.rows, row, pitch);
     announce_write(op.y, op.rows * row);
-    const Pieces pieces = row_pieces(op.rows, op.columns);
-    own.pool().for_each(pieces.number(), [&](Index piece) {
-      HWY_DYNAMIC_DISPATCH(swiglu_forward_rows)(op, pieces.at(piece));
-    });
+    for_pieces(own.pool(), row_pieces(op.rows, op.columns),
+               [&](Range rows) { HWY_DYNAMIC_DISPATCH(swiglu_forward_rows)(op, rows); });
   });
 }
 
@@ -138,10 +136,8 @@ void swiglu_backward(OpState& /*state*/, Stream& stream, const SwigluBackward& o
     announce_write(op.gate, op.rows, row, pitch);
     announce_write(op.up, op.rows, row, pitch);
     announce_read(op.dy, op.rows * row);
-    const Pieces pieces = row_pieces(op.rows, op.columns);
-    own.pool().for_each(pieces.number(), [&](Index piece) {
-      HWY_DYNAMIC_DISPATCH(swiglu_backward_rows)(op, pieces.at(piece));
-    });
+    for_pieces(own.pool(), row_pieces(op.rows, op.columns),
+               [&](Range rows) { HWY_DYNAMIC_DISPATCH(swiglu_backward_rows)(op, rows); });
   });
 }
 
@@ -150,10 +146,8 @@ void gelu_forward(OpState& /*state*/, Stream& stream, const GeluForward& op) {
   own.enqueue([op, &own] {
     announce_read(op.x, op.count * size_of(op.type));
     announce_write(op.y, op.count * size_of(op.type));
-    const Pieces pieces = {op.count, kPieceElements};
-    own.pool().for_each(pieces.number(), [&](Index piece) {
-      HWY_DYNAMIC_DISPATCH(gelu_forward_range)(op, pieces.at(piece));
-    });
+    for_pieces(own.pool(), Pieces{op.count, kPieceElements},
+               [&](Range range) { HWY_DYNAMIC_DISPATCH(gelu_forward_range)(op, range); });
   });
 }
 
@@ -162,10 +156,8 @@ void gelu_backward(OpState& /*state*/, Stream& stream, const GeluBackward& op) {
   own.enqueue([op, &own] {
     announce_write(op.x, op.count * size_of(op.type));
     announce_read(op.dy, op.count * size_of(op.type));
-    const Pieces pieces = {op.count, kPieceElements};
-    own.pool().for_each(pieces.number(), [&](Index piece) {
-      HWY_DYNAMIC_DISPATCH(gelu_backward_range)(op, pieces.at(piece));
-    });
+    for_pieces(own.pool(), Pieces{op.count, kPieceElements},
+               [&](Range range) { HWY_DYNAMIC_DISPATCH(gelu_backward_range)(op, range); });
   });
 }
 

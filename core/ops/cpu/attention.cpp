@@ -454,11 +454,9 @@ void attention_backward(OpState& /*state*/, Stream& stream, const AttentionBackw
     announce_write(op.workspace.data, scratch);
 
     auto* const sums = static_cast<float*>(op.workspace.data);
-    const Pieces rows =
-        row_pieces(shape.batch * shape.sequence, shape.query_heads * shape.head_dim);
-    own.pool().for_each(rows.number(), [&](Index piece) {
-      HWY_DYNAMIC_DISPATCH(attention_output_sums)(op, rows.at(piece), sums);
-    });
+    for_pieces(own.pool(),
+               row_pieces(shape.batch * shape.sequence, shape.query_heads * shape.head_dim),
+               [&](Range rows) { HWY_DYNAMIC_DISPATCH(attention_output_sums)(op, rows, sums); });
     // Tiles of keys, then tiles of queries, each kind with its longest first.
     const Index tiles = AttentionTiles(shape).number();
     const Index key_pieces = kv_heads * tiles;

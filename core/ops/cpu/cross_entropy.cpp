@@ -108,10 +108,8 @@ void cross_entropy(OpState& /*state*/, Stream& stream, const CrossEntropy& op) {
       announce_write(op.logits, op.tokens, row, pitch);
     else
       announce_read(op.logits, op.tokens, row, pitch);
-    const Pieces pieces = row_pieces(op.tokens, op.vocabulary);
-    own.pool().for_each(pieces.number(), [&](Index piece) {
-      HWY_DYNAMIC_DISPATCH(cross_entropy_tokens)(op, pieces.at(piece));
-    });
+    for_pieces(own.pool(), row_pieces(op.tokens, op.vocabulary),
+               [&](Range rows) { HWY_DYNAMIC_DISPATCH(cross_entropy_tokens)(op, rows); });
   });
 }
 

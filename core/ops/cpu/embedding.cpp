@@ -95,9 +95,8 @@ void embedding_forward(OpState& /*state*/, Stream& stream, const EmbeddingForwar
     if (op.positions != nullptr)
       announce_read(op.positions, std::min(op.tokens, op.sequence) * row);
     announce_write(op.out, op.tokens * row);
-    const Pieces pieces = row_pieces(op.tokens, op.width);
-    own.pool().for_each(pieces.number(),
-                        [&](Index piece) { HWY_DYNAMIC_DISPATCH(embed)(op, pieces.at(piece)); });
+    for_pieces(own.pool(), row_pieces(op.tokens, op.width),
+               [&](Range rows) { HWY_DYNAMIC_DISPATCH(embed)(op, rows); });
   });
 }
 
@@ -115,10 +114,8 @@ void embedding_backward(OpState& /*state*/, Stream& stream, const EmbeddingBackw
       announce_read(static_cast<const std::byte*>(op.dy) + op.order[i] * row, row);
     for (Index u = 0; u < op.uniques; ++u)
       announce_write(op.dtable + op.unique[u] * op.width, op.width * 4);
-    const Pieces pieces = row_pieces(op.uniques, op.width);
-    own.pool().for_each(pieces.number(), [&](Index piece) {
-      HWY_DYNAMIC_DISPATCH(embedding_gradient)(op, pieces.at(piece));
-    });
+    for_pieces(own.pool(), row_pieces(op.uniques, op.width),
+               [&](Range rows) { HWY_DYNAMIC_DISPATCH(embedding_gradient)(op, rows); });
   });
 }
 
@@ -127,10 +124,8 @@ void position_backward(OpState& /*state*/, Stream& stream, const PositionBackwar
   own.enqueue([op, &own] {
     announce_read(op.dy, op.batch * op.sequence * op.width * size_of(op.type));
     announce_write(op.dpositions, op.sequence * op.width * 4);
-    const Pieces pieces = row_pieces(op.sequence, op.width);
-    own.pool().for_each(pieces.number(), [&](Index piece) {
-      HWY_DYNAMIC_DISPATCH(position_gradient)(op, pieces.at(piece));
-    });
+    for_pieces(own.pool(), row_pieces(op.sequence, op.width),
+               [&](Range rows) { HWY_DYNAMIC_DISPATCH(position_gradient)(op, rows); });
   });
 }
 

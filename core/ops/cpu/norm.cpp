@@ -180,10 +180,8 @@ void norm_forward(OpState& /*state*/, Stream& stream, const NormForward& op) {
     announce_row_writes(op.y, op.y_rows, op.rows, op.columns, op.type);
     announce_write(op.rstd, op.rows * 4);
     if (op.kind == NormKind::layer) announce_write(op.mean, op.rows * 4);
-    const Pieces pieces = row_pieces(op.rows, op.columns);
-    own.pool().for_each(pieces.number(), [&](Index piece) {
-      HWY_DYNAMIC_DISPATCH(norm_forward_rows)(op, pieces.at(piece));
-    });
+    for_pieces(own.pool(), row_pieces(op.rows, op.columns),
+               [&](Range rows) { HWY_DYNAMIC_DISPATCH(norm_forward_rows)(op, rows); });
   });
 }
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "core/base/thread_pool.h"
 #include "core/ops/common.h"
 
 namespace megatrain::ops::cpu {
@@ -34,6 +35,12 @@ constexpr Pieces row_pieces(Index rows, Index columns) {
 /// The row groups of a column sum (common.h): kReductionRows each while 1024 of them suffice.
 constexpr Pieces column_sum_pieces(Index rows) {
   return {rows, std::max(kReductionRows, ceil_div(rows, Index{1024}))};
+}
+
+/// body(range) for every piece, on the threads of the pool.
+template <class Body>
+void for_pieces(ThreadPool& pool, const Pieces& pieces, const Body& body) {
+  pool.for_each(pieces.number(), [&](Index piece) { body(pieces.at(piece)); });
 }
 
 }  // namespace megatrain::ops::cpu

@@ -64,10 +64,8 @@ void rope(OpState& /*state*/, Stream& stream, const Rope& op) {
     announce_read(op.cosine, table);
     announce_read(op.sine, table);
     announce_write(op.x, op.tokens, op.heads * op.head_dim * size, op.token_stride * size);
-    const Pieces pieces = row_pieces(op.tokens, op.heads * op.head_dim);
-    own.pool().for_each(pieces.number(), [&](Index piece) {
-      HWY_DYNAMIC_DISPATCH(rotate_tokens)(op, pieces.at(piece));
-    });
+    for_pieces(own.pool(), row_pieces(op.tokens, op.heads * op.head_dim),
+               [&](Range rows) { HWY_DYNAMIC_DISPATCH(rotate_tokens)(op, rows); });
   });
 }
 

@@ -1,0 +1,93 @@
+#include "io/checkpoint/state_match.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "io/hf_config.h"
+#include "io/text.h"
+
+namespace megatrain::io {
+
+namespace {
+
+constexpr std::string_view kConfigName = "config.json";
+
+bool is_moment(std::string_view path) { return path.starts_with("/optim/"); }
+
+void check(const StateTensor& tensor, const ManifestDataset& entry, const std::string& folder,
+           LoadParts parts) {
+  if (entry.shape != tensor.param->shape)
+    throw UserError(fmt::format("{}: {} has shape {}, but the model asks for {}", folder,
+                                quote(entry.path), shape_text(entry.shape),
+                                shape_text(tensor.param->shape)));
+  const bool weights_alone = parts == LoadParts::weights;
+  if (weights_alone ? !converts_to_float(entry.type) : entry.type != FileType::f32)
+    throw UserError(fmt::format(
+        "{}: {} is {}; {}", folder, quote(entry.path), name(entry.type),
+        weights_alone ? "weights are read from F32, BF16 or F16" : "a training state is F32"));
+}
+
+}  // namespace
+
+std::vector<StateSource> match_state(const Manifest& manifest, const std::filesystem::path& folder,
+                                     const Model& model, LoadParts parts) {
+  std::map<std::string_view, const ManifestDataset*> entries;
+  for (const ManifestShard& shard : manifest.shards)
+    for (const ManifestDataset& entry : shard.datasets) entries[entry.path] = &entry;
+
+  std::vector<StateSource> sources;
+  std::set<std::string> known;
+  for (const StateShard& shard : state_shards(model, std::numeric_limits<Index>::max()))
+    for (const StateTensor& tensor : shard.tensors) {
+      const std::string path = tensor.path();
+      known.insert(path);
+      if (parts == LoadParts::weights && tensor.part != StatePart::master) continue;
+      const auto found = entries.find(path);
+      if (found == entries.end())
+        throw UserError(fmt::format("{}: {} of shape {} is missing{}", folder.string(), quote(path),
+                                    shape_text(tensor.param->shape),
+                                    tensor.part == StatePart::master
+                                        ? ""
+                                        : "; it holds weights without an optimizer's state, which "
+                                          "--model can start from but --resume cannot"));
+      check(tensor, *found->second, folder.string(), parts);
+      sources.push_back({tensor, found->second});
+    }
+  for (const auto& [path, entry] : entries)
+    if (!known.contains(std::string(path)))
+      throw UserError(fmt::format("{}: {} is no part of the model that its config.json describes",
+                                  folder.string(), quote(path)));
+  return sources;
+}
+
+CheckpointContents check_contents(const Manifest& manifest, const std::filesystem::path& folder,
+                                  const SideFileReader& read) {
+  if (!has_file(manifest, kConfigName))
+    throw UserError(fmt::format("{} does not say what model it holds: it has no {}",
+                                folder.string(), kConfigName));
+  CheckpointContents contents{
+      parse_hf_config(read(kConfigName), (folder / kConfigName).string()).model};
+  if (has_file(manifest, kTrainingName))
+    contents.training =
+        parse_training_record(read(kTrainingName), (folder / kTrainingName).string());
+  const bool moments = std::ranges::any_of(manifest.shards, [](const ManifestShard& shard) {
+    return std::ranges::any_of(shard.datasets, is_moment, &ManifestDataset::path);
+  });
+  contents.parts = contents.training || moments ? LoadParts::all : LoadParts::weights;
+  (void)match_state(manifest, folder, Model(contents.config), contents.parts);
+  return contents;
+}
+
+CheckpointContents check_contents(const Checkpoint& checkpoint) {
+  return check_contents(checkpoint.manifest(), checkpoint.folder(),
+                        [&](std::string_view name) { return checkpoint.read_file(name); });
+}
+
+bool has_file(const Manifest& manifest, std::string_view name) {
+  return std::ranges::find(manifest.files, name, &ManifestFile::name) != manifest.files.end();
+}
+
+}  // namespace megatrain::io

@@ -1,0 +1,195 @@
+#include "io/checkpoint/reseal.h"
+
+#include <algorithm>
+#include <functional>
+
+#include "io/checkpoint/state_load.h"
+#include "io/checkpoint/verify.h"
+#include "tests/io/checkpoint_rig.h"
+#include "tests/io/io_test_support.h"
+
+namespace megatrain::io {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kNorm = "/params/model.norm.weight";
+
+class Reseal : public testing::Test {
+ protected:
+  void SetUp() override {
+    rig_.fill(*store_, 21);
+    SaveOptions save;
+    save.folder = folder_ / "c";
+    save.step = 9;
+    save.shard_bytes = 60'000;
+    save.files = preset_side_files(config_, false);
+    save.files.push_back({"training.json", to_json(TrainingRecord{})});
+    path_ = rig_.save(*store_, save);
+  }
+
+  void verify() {
+    const Checkpoint checkpoint(path_);
+    check_contents(checkpoint);
+    verify_values(checkpoint, rig_.blocks, rig_.pool);
+  }
+  /// "FILE TENSOR" of what has changed.
+  std::vector<std::string> resealed() {
+    std::vector<std::string> items;
+    for (const ResealedItem& item : reseal(path_, rig_.pool))
+      items.push_back(item.file + " " + item.tensor);
+    return items;
+  }
+  /// The shard that holds `tensor`.
+  std::string shard_of(const std::string& tensor) {
+    for (const ManifestShard& shard : read_manifest(path_, false).shards)
+      for (const ManifestDataset& dataset : shard.datasets)
+        if (dataset.path == tensor) return shard.name;
+    throw Error("no such tensor");
+  }
+  void poke(const std::string& tensor, Index at, float value) {
+    const fs::path path = path_ / shard_of(tensor);
+    const Index offset = Hdf5File(path).find(tensor)->offset;
+    std::fstream file(path, std::ios::binary | std::ios::in | std::ios::out);
+    file.seekp(offset + at * 4);
+    file << bytes_of_value(value);
+  }
+  /// Writes a shard anew, as a tool would that copies it, with `edit` of its datasets.
+  void rewrite(const std::string& shard,
+               const std::function<void(std::vector<Hdf5DatasetSpec>&)>& edit) {
+    const fs::path path = path_ / shard;
+    const fs::path copy = folder_ / "copy.h5";
+    {
+      const Hdf5File file(path);
+      std::vector<Hdf5DatasetSpec> specs;
+      for (const Hdf5Dataset& dataset : file.datasets())
+        specs.push_back({dataset.path, dataset.type, dataset.shape, {}});
+      edit(specs);
+      const Hdf5Layout layout = create_hdf5(copy, specs, {});
+      std::fstream out(copy, std::ios::binary | std::ios::in | std::ios::out);
+      for (std::size_t i = 0; i < specs.size(); ++i) {
+        const Hdf5Dataset* dataset = file.find(specs[i].path);
+        if (dataset == nullptr) continue;
+        std::string bytes(static_cast<std::size_t>(dataset->bytes), '\0');
+        file.read(*dataset, 0, std::as_writable_bytes(std::span(bytes)));
+        out.seekp(layout.offsets[i]);
+        out << bytes;
+      }
+    }
+    fs::rename(copy, path);
+  }
+
+  ModelConfig config_ = checkpoint_config("llama", false);
+  TemporaryFolder folder_;
+  CheckpointRig rig_;
+  std::unique_ptr<HostStore> store_ = rig_.make_store(config_);
+  fs::path path_;
+};
+
+TEST_F(Reseal, AnEditIsDamageUntilItIsSealed) {
+  poke(kNorm, 5, 123.5F);
+  expect_user_error([&] { verify(); }, {shard_of(kNorm), kNorm, "checksum"});
+  EXPECT_EQ(resealed(), (std::vector<std::string>{shard_of(kNorm) + " " + kNorm}));
+  verify();
+  const auto loaded = rig_.make_store(config_);
+  load_state(Checkpoint(path_), *loaded, LoadParts::all, rig_.pool);
+  const Index head = loaded->model().head_unit();
+  const ParamDesc& norm = *loaded->model().unit(head).find(ParamRole::final_norm);
+  float value = 0;
+  loaded->read_master(head, norm, 5, {&value, 1});
+  EXPECT_EQ(value, 123.5F);
+  EXPECT_NE(slabs(*loaded), slabs(*store_));
+  store_->write_master(head, norm, 5, {&value, 1});
+  EXPECT_EQ(slabs(*loaded), slabs(*store_)) << "nothing else has changed";
+  EXPECT_TRUE(resealed().empty());
+}
+
+TEST_F(Reseal, AnUntouchedCheckpointStaysTheSame) {
+  const std::string manifest = get_file(path_ / "manifest.json");
+  EXPECT_TRUE(resealed().empty());
+  EXPECT_EQ(get_file(path_ / "manifest.json"), manifest);
+  verify();
+}
+
+TEST_F(Reseal, ShardsThatWereWrittenAnewAreTaken) {
+  const std::string shard = shard_of(kNorm);
+  rewrite(shard, [](auto& specs) { std::ranges::reverse(specs); });
+  EXPECT_THROW(verify(), DamagedCheckpoint);
+  EXPECT_EQ(resealed(), (std::vector<std::string>{shard + " "}));
+  verify();
+  const auto loaded = rig_.make_store(config_);
+  load_state(Checkpoint(path_), *loaded, LoadParts::all, rig_.pool);
+  EXPECT_EQ(slabs(*loaded), slabs(*store_));
+}
+
+TEST_F(Reseal, SmallFilesAreTakenToo) {
+  std::string config = get_file(path_ / "config.json");
+  config.insert(config.find('{') + 1, "\"_name_or_path\": \"mine\", ");
+  put_file(path_ / "config.json", config);
+  EXPECT_THROW(verify(), DamagedCheckpoint);
+  EXPECT_EQ(resealed(), std::vector<std::string>{"config.json "});
+  verify();
+}
+
+TEST_F(Reseal, WhatNoLongerFitsTheModelIsRefusedAndNothingIsWritten) {
+  const std::string shard = shard_of(kNorm);
+  const std::string whole = get_file(path_ / shard);
+  const std::string manifest = get_file(path_ / "manifest.json");
+  const auto refuse = [&](const std::function<void(std::vector<Hdf5DatasetSpec>&)>& edit,
+                          std::initializer_list<std::string_view> says) {
+    rewrite(shard, edit);
+    expect_user_error([&] { resealed(); }, says);
+    EXPECT_EQ(get_file(path_ / "manifest.json"), manifest);
+    put_file(path_ / shard, whole);
+    verify();
+  };
+  const auto norm = [](std::vector<Hdf5DatasetSpec>& specs) -> Hdf5DatasetSpec& {
+    return *std::ranges::find(specs, kNorm, &Hdf5DatasetSpec::path);
+  };
+  refuse([&](auto& specs) { norm(specs).shape = {12, 2}; }, {kNorm, "[12, 2]", "[24]"});
+  refuse([&](auto& specs) { norm(specs).type = FileType::i32; }, {kNorm, "I32", "F32"});
+  refuse([&](auto& specs) { norm(specs).path = "/params/model.norm.weigth"; }, {kNorm, "missing"});
+  refuse([&](auto& specs) { specs.push_back({"/params/more", FileType::f32, {1}}); },
+         {"/params/more", "not there"});
+  std::string config = get_file(path_ / "config.json");
+  const std::string before = config;
+  config.replace(config.find("\"num_hidden_layers\": 3"), 22, "\"num_hidden_layers\": 4");
+  put_file(path_ / "config.json", config);
+  expect_user_error([&] { resealed(); }, {"layers.3.", "missing"});
+  put_file(path_ / "config.json", before);
+  fs::remove(path_ / "all.h5");
+  expect_user_error([&] { resealed(); }, {"all.h5"});
+}
+
+TEST_F(Reseal, AnUnfinishedCheckpointStaysUnfinished) {
+  fs::remove(path_ / "COMPLETE");
+  expect_user_error([&] { resealed(); }, {"COMPLETE"});
+}
+
+TEST_F(Reseal, AnInterruptedSealIsMended) {
+  poke(kNorm, 0, 1.0F);
+  const std::string marker = get_file(path_ / "COMPLETE");
+  EXPECT_EQ(resealed().size(), 1U);
+  put_file(path_ / "COMPLETE", marker);  // as if it had ended before the last write
+  EXPECT_THROW(verify(), DamagedCheckpoint);
+  EXPECT_TRUE(resealed().empty());
+  verify();
+}
+
+TEST_F(Reseal, WithoutItsConfigurationACheckpointIsNotReadableOnItsOwn) {
+  SaveOptions bare;
+  bare.folder = folder_ / "bare";
+  rig_.save(*store_, bare);
+  expect_user_error([&] { check_contents(Checkpoint(folder_ / "bare")); }, {"config.json"});
+  // A training state without moments is none.
+  bare.files = preset_side_files(config_, false);
+  bare.files.push_back({"training.json", "{}"});
+  rig_.save(*store_, bare);
+  expect_user_error([&] { check_contents(Checkpoint(folder_ / "bare")); }, {"training.json"});
+  bare.files.back().content = to_json(TrainingRecord{});
+  rig_.save(*store_, bare);
+  EXPECT_TRUE(check_contents(Checkpoint(folder_ / "bare")).training);
+}
+
+}  // namespace
+}  // namespace megatrain::io
