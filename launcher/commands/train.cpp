@@ -114,10 +114,10 @@ double find_peak(const RunOptions& options, Machine& machine, const Model& model
 
 using Decisions = std::vector<std::pair<std::string, std::string>>;
 
-/// What decides what is learned, the content of the data by its size.
+/// What decides what is learned.
 Decisions decisions_of(const RunOptions& options, const io::Dataset& data) {
   Decisions decisions = decisive_options(options);
-  decisions.emplace_back("data-tokens", std::to_string(data.train_tokens));
+  decisions.emplace_back("data-content", content_mark(*data.train));
   return decisions;
 }
 

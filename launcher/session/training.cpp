@@ -1,6 +1,13 @@
 #include "launcher/session/training.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <span>
+#include <vector>
+
 #include "io/byte_tokenizer.h"
+#include "io/checkpoint/checksum.h"
 
 namespace megatrain::launcher {
 
@@ -39,6 +46,19 @@ io::Dataset open_data(const RunOptions& options, const ModelSource& source, bool
   data.vocabulary = source.config.vocabulary;
   data.text_refusal = io::refuse_bytes(source.side_files, source.config.vocabulary);
   return io::open_dataset(data);
+}
+
+std::string content_mark(const TokenSource& data) {
+  constexpr Index kLooks = 64;
+  const Index samples = data.samples();
+  const Index looks = std::min(kLooks, samples);
+  io::ChecksumStream sum;
+  std::vector<std::int32_t> tokens(static_cast<std::size_t>(data.sequence()) + 1);
+  for (Index i = 0; i < looks; ++i) {
+    data.sample(looks == 1 ? 0 : i * (samples - 1) / (looks - 1), tokens);
+    sum.add(std::as_bytes(std::span(tokens)));
+  }
+  return fmt::format("{} samples, {}", samples, io::to_text(sum.value()));
 }
 
 }  // namespace megatrain::launcher

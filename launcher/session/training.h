@@ -21,4 +21,8 @@ TrainOptions training_options(const RunOptions& options);
 /// @throws UserError as io::open_dataset does, and for evaluations without held-out data
 io::Dataset open_data(const RunOptions& options, const ModelSource& source, bool required = true);
 
+/// Tells data apart whose files have the same names: the number of samples and a checksum over some
+/// of them, from first to last. Text that is put in or taken out moves all that follows it.
+std::string content_mark(const TokenSource& data);
+
 }  // namespace megatrain::launcher
