@@ -1,3 +1,5 @@
+#include <hdf5.h>
+
 #include <cstring>
 #include <fstream>
 
@@ -97,7 +99,7 @@ TEST_F(FileCommands, InspectTellsWhatIsThere) {
   EXPECT_TRUE(says(run_program({"inspect", path("c")}).out, "step 0"));
 }
 
-TEST_F(FileCommands, InspectCountsWhatIsNotFiniteAndListsWhatCannotBeRead) {
+TEST_F(FileCommands, InspectCountsWhatIsNotFinite) {
   convert({model(), path("c")});
   poke(path("c"), "/params/model.norm.weight", 0, std::numeric_limits<float>::quiet_NaN());
   poke(path("c"), "/params/model.norm.weight", 1, std::numeric_limits<float>::infinity());
@@ -110,6 +112,36 @@ TEST_F(FileCommands, InspectCountsWhatIsNotFiniteAndListsWhatCannotBeRead) {
   EXPECT_EQ(*norm.find("name")->as<std::string>(), "/params/model.norm.weight");
   for (const char* key : {"nan", "infinite", "zero"})
     EXPECT_EQ(*norm.find("statistics")->find(key)->as<std::int64_t>(), 1) << key;
+}
+
+TEST_F(RunTest, InspectListsWhatCannotBeReadWithTheReason) {
+  {
+    const hid_t file = H5Fcreate(path("other.h5").c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+    const hsize_t size = 4;
+    const hid_t space = H5Screate_simple(1, &size, nullptr);
+    const hid_t chunked = H5Pcreate(H5P_DATASET_CREATE);
+    H5Pset_chunk(chunked, 1, &size);
+    for (const auto& [name, type, options] :
+         {std::tuple("chunked", H5T_IEEE_F32LE, chunked),
+          std::tuple("foreign", H5T_IEEE_F32BE, hid_t{H5P_DEFAULT})})
+      H5Dclose(H5Dcreate2(file, name, type, space, H5P_DEFAULT, options, H5P_DEFAULT));
+    H5Pclose(chunked);
+    H5Sclose(space);
+    H5Fclose(file);
+  }
+  const Outcome table = run_program({"inspect", path("other.h5"), "--stats"});
+  EXPECT_EQ(table.exit_code, 0) << table.err;
+  EXPECT_TRUE(says(table.out, "not readable: chunked layout")) << table.out;
+  EXPECT_TRUE(says(table.out, "not readable: big-endian")) << table.out;
+  EXPECT_TRUE(says(table.out, "2 tensors are not readable")) << table.out;
+  const io::JsonValue root =
+      io::parse_json(run_program({"inspect", path("other.h5"), "--json"}).out, "inspect");
+  const io::JsonValue& first = root.find("tensors")->as<io::JsonValue::Array>()->front();
+  EXPECT_TRUE(first.find("type")->is_null());
+  EXPECT_EQ(*first.find("not_readable")->as<std::string>(), "chunked layout");
+  const Outcome same = run_program({"diff", path("other.h5"), path("other.h5")});
+  EXPECT_EQ(same.exit_code, 2);
+  EXPECT_TRUE(says(same.err, "chunked layout")) << same.err;
 }
 
 TEST_F(FileCommands, VerifyNamesFileTensorAndPlaceUntilResealed) {
