@@ -93,7 +93,7 @@ class Tree {
   std::vector<Bytes> records_;
 };
 
-/// @param level  of the node, as its parent wants it; nullopt-like -1: the root may have any
+/// @param level  of the node, as its parent wants it; -1: the root, which may have any
 void old_node(Source& source, std::uint64_t address, int level, std::size_t most,
               std::vector<std::uint64_t>& leaves) {
   constexpr std::uint64_t kPrefix = 24;

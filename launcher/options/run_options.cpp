@@ -258,7 +258,8 @@ void require_options(std::vector<Option>& table, std::initializer_list<std::stri
 void mark_unneeded(std::vector<Option>& table, std::initializer_list<std::string_view> names) {
   for (Option& option : table)
     for (const std::string_view name : names)
-      if (option.name == name || option.group == name) option.help += "; taken, but a plan does not need it";
+      if (option.name == name || option.group == name)
+        option.help += "; taken, but a plan does not need it";
 }
 
 }  // namespace

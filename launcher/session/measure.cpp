@@ -243,9 +243,8 @@ ProductShape peak_shape(DeviceKind kind, const ModelConfig& config) {
   ProductShape shape{measured_tokens(kind), config.hidden, config.intermediate};
   if (kind == DeviceKind::cuda) return shape;
   while (shape.flops() > kPeakFlops) {
-    Index& largest =
-        std::max({std::ref(shape.tokens), std::ref(shape.hidden), std::ref(shape.inner)},
-                 std::less<Index>());
+    Index& largest = std::max(
+        {std::ref(shape.tokens), std::ref(shape.hidden), std::ref(shape.inner)}, std::less<>());
     largest = ceil_div(largest, 2);
   }
   return shape;

@@ -242,7 +242,7 @@ TEST_F(Convert, CopiesOfTiedWeightsMustAgree) {
     writer.finish();
   };
   std::string index = get_file(from / "model.safetensors.index.json");
-  index.replace(index.find("\"model.embed"), 0, "\"lm_head.weight\": \"" + name + "\",\n");
+  index.replace(index.find("\"model.embed"), 0, R"("lm_head.weight": ")" + name + "\",\n");
   put_file(from / "model.safetensors.index.json", index);
   add_copy(table);
   folder_to_checkpoint(options(from, "c"), Hdf5Bf16::floating);

@@ -456,6 +456,29 @@ INSTANTIATE_TEST_SUITE_P(Formats, Hdf5BitFlips, testing::Bool(), [](const auto& 
   return tested.param ? "Checksummed" : "Oldest";
 });
 
+TEST_F(Hdf5Hostile, DamageUnderAChecksumIsSaidSo) {
+  std::string content = ours(folder_.path());
+  const std::size_t at = content.find("layer");
+  ASSERT_NE(at, std::string::npos);
+  content[at] = 'p';
+  expect_refused(put_file(folder_ / "hostile.h5", content),
+                 {"hostile.h5", "'/params/b'", "checksum"});
+}
+
+TEST_F(Hdf5Hostile, ATreeThatIsItsOwnChild) {
+  std::string content = get_file(make([](hid_t made) {
+    for (Index i = 0; i < 600; ++i)
+      H5Lcreate_hard(made, "/", made, std::to_string(i).c_str(), H5P_DEFAULT, H5P_DEFAULT);
+  }));
+  constexpr std::size_t kLevel = 5, kFirstChild = 32;
+  std::size_t root = content.find("TREE");
+  while (root != std::string::npos && content[root + kLevel] == 0)
+    root = content.find("TREE", root + 1);
+  ASSERT_NE(root, std::string::npos);
+  content.replace(root + kFirstChild, 8, bytes_of_value(std::uint64_t{root}));
+  expect_refused(put_file(folder_ / "hostile.h5", content), {"hostile.h5", "impossible depth"});
+}
+
 TEST_F(Hdf5Hostile, ShapesThatOthersClaim) {
   // The oldest format has no checksums: a dataset's extent is two numbers in the file.
   const std::string content = get_file(make([](hid_t made) {

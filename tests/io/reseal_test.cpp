@@ -124,7 +124,7 @@ TEST_F(Reseal, ShardsThatWereWrittenAnewAreTaken) {
 
 TEST_F(Reseal, SmallFilesAreTakenToo) {
   std::string config = get_file(path_ / "config.json");
-  config.insert(config.find('{') + 1, "\"_name_or_path\": \"mine\", ");
+  config.insert(config.find('{') + 1, R"("_name_or_path": "mine", )");
   put_file(path_ / "config.json", config);
   EXPECT_THROW(verify(), DamagedCheckpoint);
   EXPECT_EQ(resealed(), std::vector<std::string>{"config.json "});
