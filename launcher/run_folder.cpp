@@ -1,12 +1,15 @@
 #include "launcher/run_folder.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/file.h>
 
 #include <array>
+#include <cerrno>
 #include <system_error>
 
 #include "core/base/types.h"
-#include "io/file.h"
+#include "io/checkpoint/checkpoint_folder.h"
 
 namespace megatrain::launcher {
 
@@ -71,16 +74,27 @@ void require_disk_space(const RunFolder& folder, std::int64_t bytes) {
         format_bytes(bytes), folder.path.string(), format_bytes(available)));
 }
 
-void begin_run_folder(const RunFolder& folder, std::int64_t bytes, bool keeps) {
+bool died_before_saving(const RunFolder& folder) {
+  return io::file_exists(folder.metrics()) && !io::file_exists(folder.model()) &&
+         io::CheckpointFolder(folder.checkpoints()).finished().empty();
+}
+
+io::FileDescriptor begin_run_folder(const RunFolder& folder, std::int64_t bytes, bool keeps) {
   require_disk_space(folder, bytes);
   std::error_code error;
   fs::create_directories(folder.path, error);
   if (error) io::throw_system_error("create", folder.path, error.value());
-  if (keeps) return;
+  io::FileDescriptor lock(::open(folder.path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (lock.get() < 0) io::throw_system_error("open", folder.path, errno);
+  // Where the file system has no locks, the run goes on without.
+  if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+    throw UserError(fmt::format("another run is at work in --out {}", folder.path.string()));
+  if (keeps) return lock;
   for (const fs::path& file : files_of(folder)) {
     fs::remove_all(file, error);
     if (error) io::throw_system_error("remove", file, error.value());
   }
+  return lock;
 }
 
 }  // namespace megatrain::launcher

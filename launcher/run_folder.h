@@ -4,6 +4,8 @@
 
 #include <filesystem>
 
+#include "io/file.h"
+
 namespace megatrain::launcher {
 
 /// The names in it.
@@ -30,10 +32,15 @@ void check_run_folder(const RunFolder& folder, bool overwrite, const std::filesy
 /// @throws UserError
 void require_disk_space(const RunFolder& folder, std::int64_t bytes);
 
+/// Whether an earlier run was ended before it saved anything: nothing is lost when it is replaced.
+bool died_before_saving(const RunFolder& folder);
+
 /// Makes the folder and removes what an earlier run left, once it is sure that there is room.
 /// @param bytes  of the model
 /// @param keeps  the earlier run is to go on: nothing is removed
-/// @throws UserError before anything is removed, as require_disk_space does
-void begin_run_folder(const RunFolder& folder, std::int64_t bytes, bool keeps);
+/// @returns the folder's lock: no other run may write there while it lives
+/// @throws UserError before anything is removed, as require_disk_space does, and when another run
+///         is at work there
+io::FileDescriptor begin_run_folder(const RunFolder& folder, std::int64_t bytes, bool keeps);
 
 }  // namespace megatrain::launcher

@@ -151,7 +151,11 @@ int train(const RunOptions& options) {
   const RunFolder folder{options.out};
   Resume resume = find_resume(options, folder, console);
   const bool continues = resume && folder.holds(resume.folder());
-  if (!continues) check_run_folder(folder, options.overwrite, source.folder.value_or(""));
+  // A scheduler may have ended it early, and starts it again.
+  const bool anew = options.checkpoints.resume == "auto" && options.checkpoints.save_every > 0 &&
+                    died_before_saving(folder);
+  const bool replaces = options.overwrite || anew;
+  if (!continues) check_run_folder(folder, replaces, source.folder.value_or(""));
   check_trace_file(options.trace);
   const TrainOptions training = training_options(options);
   const io::Dataset data = open_data(options, source);
@@ -201,8 +205,8 @@ int train(const RunOptions& options) {
   // Until here there is nothing to save, and a signal just ends the program.
   const StopSignals signals;
   // Loading took its time: another run may have begun here meanwhile.
-  if (!continues) check_run_folder(folder, options.overwrite, source.folder.value_or(""));
-  begin_run_folder(folder, model_bytes, continues);
+  if (!continues) check_run_folder(folder, replaces, source.folder.value_or(""));
+  const io::FileDescriptor lock = begin_run_folder(folder, model_bytes, continues);
   io::write_file(folder.config(), config);
   io::write_file(folder.key(), key);
   const io::CheckpointFolder checkpoints(folder.checkpoints());

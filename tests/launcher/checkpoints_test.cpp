@@ -196,6 +196,26 @@ TEST_F(Checkpoints, AFullDiskStopsTrainingOnlyWhenAsked) {
       ADD_FAILURE() << "left behind: " << entry.path();
 }
 
+TEST_F(Checkpoints, ARunThatDiedBeforeItSavedBeginsAnew) {
+  expect_done(run("a"));
+  fs::create_directories(path("b"));
+  write_text(path("b/metrics.jsonl"), "{\"step\":1,\"loss\":7.0}\n");
+  write_text(path("b/config.toml"), "");
+  expect_done(run("b"));
+  expect_same_run("a", "b");
+}
+
+TEST_F(Checkpoints, TwoRunsNeverShareAFolder) {
+  Program first(run("a", {"--steps", "100000", "--save-every", "50000"}));
+  for (int i = 0; i < 10'000 && lines_of(read_file(path("a/metrics.jsonl"))).size() < 3; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  const Outcome second = run_program(run("a", {"--steps", "100000", "--save-every", "50000"}));
+  EXPECT_EQ(second.exit_code, 2);
+  EXPECT_NE(second.err.find("another run is at work"), std::string::npos) << second.err;
+  first.signal(SIGTERM);
+  EXPECT_EQ(first.wait().exit_code, 75);
+}
+
 TEST_F(Checkpoints, OfEverySoManyStepsStay) {
   expect_done(run("a", {"--save-every", "2", "--keep-last", "1", "--keep-every", "6",
                         "--save-buffer", "0", "--verify-saves"}));
