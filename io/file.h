@@ -53,8 +53,8 @@ class InputFile {
 /// Whether something has that name (a broken link has not).
 bool file_exists(const std::filesystem::path& path);
 
-/// Whether `name` names a file of a folder and leads nowhere else: names come from files that may be
-/// hostile.
+/// Whether `name` names a file of a folder and leads nowhere else: names come from files that may
+/// be hostile.
 bool is_plain_name(std::string_view name);
 
 /// The whole of a small file. @throws UserError when it is larger than `limit` bytes
