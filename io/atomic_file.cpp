@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <system_error>
 
@@ -21,9 +22,11 @@ fs::path parent_of(const fs::path& path) {
   return parent.empty() ? fs::path(".") : parent;
 }
 
-fs::path temporary_of(const fs::path& path) { return fs::path(path.string() + ".tmp"); }
+fs::path temporary_of(const fs::path& path) {
+  return fs::path(path.string() + std::string(kAsideSuffix));
+}
 
-/// FOLDER/ and FOLDER are the same; only the latter has a name to add ".tmp" to.
+/// FOLDER/ and FOLDER are the same; only the latter has a name to add a suffix to.
 fs::path without_trailing_slash(fs::path path) {
   path = path.lexically_normal();
   return path.has_filename() ? path : path.parent_path();
@@ -121,7 +124,7 @@ void AtomicFolder::commit() {
   const bool swapped = exists && ::renameat2(AT_FDCWD, temporary_.c_str(), AT_FDCWD,
                                              folder_.c_str(), RENAME_EXCHANGE) == 0;
   if (!swapped) {
-    const fs::path old(folder_.string() + ".old");
+    const fs::path old(folder_.string() + std::string(kReplacedSuffix));
     if (exists) {
       remove_folder(old);
       if (::rename(folder_.c_str(), old.c_str()) != 0)
@@ -135,6 +138,14 @@ void AtomicFolder::commit() {
   committed_ = true;
   sync_folder(parent_of(folder_));
   if (swapped) remove_folder(temporary_);
+}
+
+bool overlap(const fs::path& a, const fs::path& b) {
+  std::error_code ignored;
+  const fs::path first = without_trailing_slash(fs::weakly_canonical(fs::absolute(a), ignored));
+  const fs::path second = without_trailing_slash(fs::weakly_canonical(fs::absolute(b), ignored));
+  const auto [i, j] = std::mismatch(first.begin(), first.end(), second.begin(), second.end());
+  return i == first.end() || j == second.end();
 }
 
 void sync_folder(const fs::path& folder) {

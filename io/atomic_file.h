@@ -11,8 +11,14 @@
 
 namespace megatrain::io {
 
-/// A file written as PATH.tmp and published as PATH by commit(); without commit() the destructor
-/// removes what was written. A PATH.tmp left by a killed process is overwritten. One writer a path.
+/// What is written aside has the final name with this suffix, which no user gives a file of theirs:
+/// leftovers of killed processes are removed.
+inline constexpr std::string_view kAsideSuffix = ".megatrain.tmp";
+/// What gives way, where the file system cannot swap names.
+inline constexpr std::string_view kReplacedSuffix = ".megatrain.old";
+
+/// A file written aside and published as PATH by commit(); without commit() the destructor removes
+/// what was written. What a killed process left is overwritten. One writer a path.
 class AtomicFile {
  public:
   /// @throws UserError when it cannot be created
@@ -42,8 +48,8 @@ class AtomicFile {
 /// AtomicFile in one call.
 void write_file(const std::filesystem::path& path, std::string_view content);
 
-/// A folder filled as FOLDER.tmp and published as FOLDER by commit(); without commit() the
-/// destructor removes it. A FOLDER.tmp left by a killed process is removed first.
+/// A folder filled aside and published as FOLDER by commit(); without commit() the destructor
+/// removes it. What a killed process left is removed first.
 class AtomicFolder {
  public:
   /// Creates missing parents. @param replace  an existing FOLDER gives way at commit; else it is
@@ -62,6 +68,9 @@ class AtomicFolder {
   bool replace_ = false;
   bool committed_ = false;
 };
+
+/// Whether one of two paths, links resolved, is or lies inside the other.
+bool overlap(const std::filesystem::path& a, const std::filesystem::path& b);
 
 /// Makes renames inside `folder` durable.
 void sync_folder(const std::filesystem::path& folder);

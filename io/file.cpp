@@ -44,16 +44,17 @@ void throw_system_error(std::string_view doing, const std::filesystem::path& pat
     case ENOENT:
     case ENOTDIR:
     case EISDIR:
-    case EACCES:
-    case EPERM:
     case EROFS:
     case EEXIST:
     case ELOOP:
     case ENAMETOOLONG:
     case ENXIO:
       throw UserError(message);
+    case EACCES:
+    case EPERM:
+      throw PermissionError(message);
     default:
-      throw Error(message);
+      throw SystemError(message);
   }
 }
 

@@ -28,8 +28,20 @@ class FileDescriptor {
   int descriptor_ = -1;
 };
 
-/// Throws for a failed call: UserError for what the user can mend (no such file, no permission, a
-/// full disk, ...), Error otherwise. @param doing  "read", "write", ...
+/// The user may not do that to the file. Says nothing about what it holds.
+class PermissionError : public UserError {
+ public:
+  using UserError::UserError;
+};
+
+/// The system failed: a failing disk, too many open files. Says nothing about what the file holds.
+class SystemError : public Error {
+ public:
+  using Error::Error;
+};
+
+/// Throws for a failed call: UserError for what the user can mend (no such file, a full disk, ...),
+/// PermissionError among them, SystemError otherwise. @param doing  "read", "write", ...
 [[noreturn]] void throw_system_error(std::string_view doing, const std::filesystem::path& path,
                                      int error);
 

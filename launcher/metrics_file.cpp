@@ -4,13 +4,28 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <charconv>
 #include <fstream>
 #include <string>
 
-#include "io/json_writer.h"
+#include "io/json.h"
 
 namespace megatrain::launcher {
+
+namespace {
+
+/// The step that a line is about; 0 when it says none.
+Index step_of(const std::string& line) {
+  try {
+    const io::JsonValue value = io::parse_json(line, "metrics");
+    const io::JsonValue* step = value.find("step");
+    const auto* number = step == nullptr ? nullptr : step->as<std::int64_t>();
+    return number == nullptr ? 0 : *number;
+  } catch (const UserError&) {
+    return 0;
+  }
+}
+
+}  // namespace
 
 MetricsFile::MetricsFile(std::filesystem::path path, Index keep) : path_(std::move(path)) {
   const int truncate = keep > 0 ? 0 : O_TRUNC;
@@ -21,16 +36,11 @@ MetricsFile::MetricsFile(std::filesystem::path path, Index keep) : path_(std::mo
 }
 
 void MetricsFile::keep_until(Index step) {
-  // Steps only grow from line to line, so the kept ones are the file's beginning. A line that was
-  // cut by a crash, or is none of ours, ends it too.
+  // Steps only grow from line to line: the file is cut before the first that is beyond, or behind
+  // the last whole line. Lines that are none of ours stay.
   std::ifstream file(path_);
   for (std::string line; std::getline(file, line) && !file.eof();) {
-    constexpr std::string_view kBegin = "{\"step\":";
-    Index at = 0;
-    const char* end = line.data() + line.size();
-    if (!line.starts_with(kBegin) ||
-        std::from_chars(line.data() + kBegin.size(), end, at).ec != std::errc{} || at > step)
-      break;
+    if (step_of(line) > step) break;
     end_ += std::ssize(line) + 1;
   }
   if (::ftruncate(descriptor_.get(), end_) != 0) io::throw_system_error("cut", path_, errno);

@@ -75,8 +75,7 @@ void require_disk_space(const RunFolder& folder, std::int64_t bytes) {
 }
 
 bool died_before_saving(const RunFolder& folder) {
-  return io::file_exists(folder.metrics()) && !io::file_exists(folder.model()) &&
-         io::CheckpointFolder(folder.checkpoints()).finished().empty();
+  return !io::file_exists(folder.model()) && io::CheckpointFolder(folder.checkpoints()).is_empty();
 }
 
 io::FileDescriptor begin_run_folder(const RunFolder& folder, std::int64_t bytes, bool keeps) {

@@ -32,7 +32,8 @@ void check_run_folder(const RunFolder& folder, bool overwrite, const std::filesy
 /// @throws UserError
 void require_disk_space(const RunFolder& folder, std::int64_t bytes);
 
-/// Whether an earlier run was ended before it saved anything: nothing is lost when it is replaced.
+/// Whether an earlier run, if there was one, was ended before it saved anything: nothing is lost
+/// when it is replaced. @throws UserError when that cannot be seen
 bool died_before_saving(const RunFolder& folder);
 
 /// Makes the folder and removes what an earlier run left, once it is sure that there is room.

@@ -3,6 +3,8 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cstdint>
+#include <ctime>
 #include <string_view>
 
 namespace megatrain::launcher {
@@ -11,9 +13,21 @@ namespace {
 
 constexpr std::array kStops = {SIGINT, SIGTERM, SIGUSR1, SIGHUP};
 
-// A handler can reach nothing but a global: the first signal that came, or 0.
+// A handler can reach nothing but globals: the first signal that came, or 0; when it came, in
+// milliseconds; and whether there is something to save.
 std::atomic<int> g_signal = 0;
-static_assert(std::atomic<int>::is_always_lock_free);
+std::atomic<std::int64_t> g_signal_time = 0;
+std::atomic<bool> g_training = false;
+static_assert(std::atomic<int>::is_always_lock_free &&
+              std::atomic<std::int64_t>::is_always_lock_free);
+
+bool asks_to_requeue(int signal) { return signal == SIGTERM || signal == SIGUSR1; }
+
+std::int64_t milliseconds() {
+  timespec now{};
+  ::clock_gettime(CLOCK_MONOTONIC, &now);
+  return std::int64_t{now.tv_sec} * 1000 + now.tv_nsec / 1'000'000;
+}
 
 void say(std::string_view text) {
   // Only calls that are safe in a handler; if nobody hears it, nothing is lost.
@@ -21,18 +35,27 @@ void say(std::string_view text) {
 }
 
 void handle(int signal) {
-  int none = 0;
-  if (!g_signal.compare_exchange_strong(none, signal)) {
-    say("\nmegatrain: stopped at once; what was not saved is lost\n");
-    ::_exit(128 + signal);
+  if (!g_training) {
+    say("\nmegatrain: ended before training began\n");
+    ::_exit(asks_to_requeue(signal) ? kRequeue : 128 + signal);
   }
-  say("\nmegatrain: stopping after this step, then saving; once more to leave at once\n");
+  int none = 0;
+  if (g_signal.compare_exchange_strong(none, signal)) {
+    g_signal_time = milliseconds();
+    say("\nmegatrain: stopping after this step, then saving; once more to leave at once\n");
+    return;
+  }
+  constexpr std::int64_t kSameMoment = 1000;
+  if (milliseconds() - g_signal_time < kSameMoment) return;
+  say("\nmegatrain: stopped at once; what was not saved is lost\n");
+  ::_exit(128 + signal);
 }
 
 }  // namespace
 
 StopSignals::StopSignals() {
   g_signal = 0;
+  g_training = false;
   struct sigaction action{};
   action.sa_handler = handle;
   action.sa_flags = SA_RESTART;
@@ -49,11 +72,10 @@ StopSignals::~StopSignals() {
   for (std::size_t i = 0; i < kStops.size(); ++i) sigaction(kStops[i], &before_[i], nullptr);
 }
 
+void StopSignals::training_begins() { g_training = true; }
+
 bool StopSignals::stop_requested() const { return g_signal != 0; }
 
-bool StopSignals::requeue_requested() const {
-  const int signal = g_signal;
-  return signal == SIGTERM || signal == SIGUSR1;
-}
+bool StopSignals::requeue_requested() const { return asks_to_requeue(g_signal); }
 
 }  // namespace megatrain::launcher

@@ -1,12 +1,16 @@
 #pragma once
 /// @file
-/// Signals as a request to stop: the first lets the step in work end and the state be saved, the
-/// second leaves at once.
+/// Signals as a request to stop. Before training they end the program, which loses nothing; then
+/// the first lets the step in work end and the state be saved, and one that comes a second later or
+/// more leaves at once (schedulers and terminals send several in the same moment).
 
 #include <array>
 #include <csignal>
 
 namespace megatrain::launcher {
+
+/// Exit code of a run that was asked to make room and can go on elsewhere, as schedulers know it.
+inline constexpr int kRequeue = 75;
 
 /// Takes SIGINT, SIGTERM, SIGUSR1 and SIGHUP (a lost terminal) while it lives; one at a time.
 class StopSignals {
@@ -16,6 +20,8 @@ class StopSignals {
   StopSignals(const StopSignals&) = delete;
   StopSignals& operator=(const StopSignals&) = delete;
 
+  /// From now on there is something to save.
+  void training_begins();
   [[nodiscard]] bool stop_requested() const;
   /// Asked by SIGTERM or SIGUSR1, as schedulers do before they take a machine away: the run shall
   /// be saved so that it can go on elsewhere.

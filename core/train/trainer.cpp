@@ -110,8 +110,15 @@ void Trainer::run(MetricsSink& sink, const std::function<bool()>& stop,
     if (!state_.evaluation_due) return;
     if (const auto metrics = evaluate(stop)) sink.evaluation(*metrics);
   };
-  evaluate_if_due();  // where the run before this one was stopped
+  // Where the run before this one was stopped; this one may have no held-out data.
+  state_.evaluation_due = state_.evaluation_due && evaluation_ != nullptr;
+  evaluate_if_due();
+  const auto save = [&](bool ending) {
+    if (saver == nullptr) return;
+    if (StateReader* reader = saver->begin(state_, ending)) engine_.snapshot(*reader);
+  };
   bool ending = state_.step >= options_.steps || stop();
+  if (ending) save(ending);
   while (!ending) {
     sink.step(step(trace ? trace(state_.step + 1) : nullptr));
     const bool last = state_.step == options_.steps;
@@ -119,9 +126,7 @@ void Trainer::run(MetricsSink& sink, const std::function<bool()>& stop,
     state_.evaluation_due = evaluation_ != nullptr && (due || last);
     evaluate_if_due();
     ending = last || stop();
-    // After the evaluation, whose result belongs to the state.
-    if (saver == nullptr) continue;
-    if (StateReader* reader = saver->begin(state_, ending)) engine_.snapshot(*reader);
+    save(ending);  // after the evaluation, whose result belongs to the state
   }
   engine_.flush();
   engine_.finish_snapshot();

@@ -179,7 +179,12 @@ void BackgroundSave::publish() {
   write_checkpoint_files(folder_.path(), options_.files, manifest);
   if (options_.read_back) verify_values(Checkpoint(folder_.path()), pool_);
   folder_.commit();
-  if (options_.published) options_.published();
+  if (!options_.published) return;
+  try {
+    options_.published();
+  } catch (const Error& error) {
+    report_.remark = error.what();
+  }
 }
 
 bool BackgroundSave::done() const {

@@ -33,8 +33,9 @@ struct SaveOptions {
 
 /// What a finished save did.
 struct SaveReport {
-  Index bytes = 0;     ///< of all shards
-  double seconds = 0;  ///< from the beginning until it was published
+  Index bytes = 0;          ///< of all shards
+  double seconds = 0;       ///< from the beginning until it was published
+  std::string remark = {};  ///< what went wrong afterwards, in SaveOptions::published
 };
 
 /// One save. Units are handed over as they become final (StateReader); their bytes are copied into

@@ -27,6 +27,10 @@ auto as_damage(const Read& read) {
     throw;
   } catch (const LogicError&) {
     throw;
+  } catch (const PermissionError&) {
+    throw;  // not what the files hold, but who asks for it
+  } catch (const SystemError&) {
+    throw;
   } catch (const Error& error) {
     throw DamagedCheckpoint(error.what());
   }

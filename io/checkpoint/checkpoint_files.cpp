@@ -15,12 +15,9 @@ void write_manifest(const std::filesystem::path& folder, const Manifest& manifes
 
 void write_checkpoint_files(const std::filesystem::path& folder, std::span<const SideFile> files,
                             Manifest& manifest) {
-  const auto list = [&](const std::string& name, std::string_view content) {
-    manifest.files.push_back({name, std::ssize(content), checksum(content)});
-  };
   for (const SideFile& file : files) {
     write_file(folder / file.name, file.content);
-    list(file.name, file.content);
+    manifest.files.push_back({file.name, std::ssize(file.content), checksum(file.content)});
   }
   std::vector<Hdf5Link> links;
   for (const ManifestShard& shard : manifest.shards)
@@ -29,7 +26,6 @@ void write_checkpoint_files(const std::filesystem::path& folder, std::span<const
   const std::filesystem::path view = folder / kViewName;
   create_hdf5_view(view, links, root_attributes(manifest.step));
   DirectFile(view, DirectFile::Mode::write).sync();
-  list(std::string(kViewName), read_whole_file(view, kLargestSideFile));
   write_manifest(folder, manifest);
 }
 

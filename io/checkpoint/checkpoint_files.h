@@ -10,11 +10,12 @@
 
 namespace megatrain::io {
 
-/// All shards as one HDF5 file of links, for people and tools.
+/// All shards as one HDF5 file of links, for people and tools. Nothing here reads it, so it has no
+/// place in the manifest: a checkpoint is whole without it.
 inline constexpr std::string_view kViewName = "all.h5";
 
-/// Writes `files` and the view, lists them in `manifest`, and writes the manifest and the marker,
-/// all synced. The shards must be there and be listed.
+/// Writes `files`, lists them in `manifest`, and writes the view, the manifest and the marker, all
+/// synced. The shards must be there and be listed.
 void write_checkpoint_files(const std::filesystem::path& folder, std::span<const SideFile> files,
                             Manifest& manifest);
 /// Writes the manifest and its marker anew.

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <exception>
 #include <optional>
 #include <system_error>
 
@@ -18,7 +19,7 @@ namespace {
 
 constexpr std::string_view kPrefix = "step_";
 
-/// The step of "step_00001000" or, with a suffix, of "step_00001000.tmp".
+/// The step of "step_00001000" or, with a suffix, of "step_00001000SUFFIX".
 std::optional<Index> step_of(std::string_view name, std::string_view suffix = {}) {
   if (!name.starts_with(kPrefix) || !name.ends_with(suffix)) return std::nullopt;
   name.remove_prefix(kPrefix.size());
@@ -32,10 +33,17 @@ std::optional<Index> step_of(std::string_view name, std::string_view suffix = {}
 std::vector<std::string> names_in(const fs::path& folder) {
   std::vector<std::string> names;
   std::error_code error;
+  // A link that leads nowhere is there all the same: what it led to may come back.
+  if (!fs::exists(fs::symlink_status(folder, error))) return names;
   for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
        entry.increment(error))
     names.push_back(entry->path().filename().string());
+  if (error) throw_system_error("read the folder", folder, error.value());
   return names;
+}
+
+bool is_leftover(const std::string& name) {
+  return step_of(name, kAsideSuffix) || step_of(name, kReplacedSuffix);
 }
 
 void remove_checkpoint(const fs::path& folder) {
@@ -61,19 +69,30 @@ std::vector<Index> CheckpointFolder::finished() const {
   return steps;
 }
 
+bool CheckpointFolder::is_empty() const {
+  return std::ranges::all_of(names_in(path_), is_leftover);
+}
+
 void CheckpointFolder::published(Index step, const Retention& retention) const {
   write_file(path_ / "latest", of_step(step).filename().string() + "\n");
   const std::vector<Index> steps = finished();
+  std::exception_ptr failure;
   for (Index i = std::max<Index>(retention.keep_last, 1); i < std::ssize(steps); ++i) {
     const Index old = steps[static_cast<std::size_t>(i)];
     const bool kept = retention.keep_every > 0 && old % retention.keep_every == 0;
-    if (!kept && old != step) remove_checkpoint(of_step(old));
+    if (kept || old == step) continue;
+    try {
+      remove_checkpoint(of_step(old));
+    } catch (const Error&) {
+      if (!failure) failure = std::current_exception();
+    }
   }
+  if (failure) std::rethrow_exception(failure);
 }
 
 void CheckpointFolder::remove_leftovers() const {
   for (const std::string& name : names_in(path_))
-    if (step_of(name, ".tmp") || step_of(name, ".old")) remove_checkpoint(path_ / name);
+    if (is_leftover(name)) remove_checkpoint(path_ / name);
 }
 
 }  // namespace megatrain::io

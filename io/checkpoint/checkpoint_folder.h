@@ -23,9 +23,13 @@ class CheckpointFolder {
   /// PATH/step_00001000.
   [[nodiscard]] std::filesystem::path of_step(Index step) const;
   /// Steps whose checkpoints carry the marker of a finished one, newest first.
+  /// @throws UserError when the folder is there but cannot be read
   [[nodiscard]] std::vector<Index> finished() const;
+  /// Whether there is nothing in it but what killed processes left half-written, or no such folder.
+  /// @throws UserError as finished()
+  [[nodiscard]] bool is_empty() const;
   /// Names the newest checkpoint in PATH/latest, for people and scripts, and removes the finished
-  /// ones that are not to be kept. @throws UserError, Error
+  /// ones that are not to be kept, as many as can be. @throws UserError, Error
   void published(Index step, const Retention& retention) const;
   /// Removes what killed processes left half-written. No save may be under way.
   void remove_leftovers() const;

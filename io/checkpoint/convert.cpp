@@ -1,5 +1,7 @@
 #include "io/checkpoint/convert.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <map>
 
@@ -8,6 +10,7 @@
 #include "io/checkpoint/shard_writer.h"
 #include "io/checkpoint/state_match.h"
 #include "io/hf_export.h"
+#include "io/text.h"
 #include "io/weight_files.h"
 
 namespace megatrain::io {
@@ -45,9 +48,32 @@ std::vector<SideFile> retyped(std::vector<SideFile> files, DType type) {
   return files;
 }
 
+/// Refuses a TO that would take FROM with it, or that holds something else than models: only what
+/// these commands write gives way.
+void check_target(const ConvertOptions& options) {
+  const std::string to = options.to.string();
+  if (overlap(options.from, options.to))
+    throw UserError(fmt::format("{} is, holds or lies in what is converted, {}", quote(to),
+                                quote(options.from.string())));
+  std::error_code error;
+  if (!options.replace || !std::filesystem::is_directory(options.to, error) ||
+      std::filesystem::is_empty(options.to, error))
+    return;
+  constexpr std::string_view kConfig = "config.json";
+  if (!file_exists(options.to / kConfig))
+    throw UserError(fmt::format(
+        "{} is neither a checkpoint nor a model folder, and is not replaced", quote(to)));
+  for (std::filesystem::directory_iterator entry(options.to, error), end; !error && entry != end;
+       entry.increment(error))
+    if (entry->is_directory())
+      throw UserError(
+          fmt::format("{} holds folders, which no model does, and is not replaced", quote(to)));
+}
+
 }  // namespace
 
 void folder_to_checkpoint(const ConvertOptions& options, Hdf5Bf16 bf16, const Progress& progress) {
+  check_target(options);
   const HfFolder from(options.from);
   const Model model(from.config().model);
   const WeightFiles files(options.from);
@@ -93,6 +119,7 @@ void folder_to_checkpoint(const ConvertOptions& options, Hdf5Bf16 bf16, const Pr
 }
 
 void checkpoint_to_folder(const ConvertOptions& options, const Progress& progress) {
+  check_target(options);
   const Checkpoint from(options.from);
   const Model model(check_contents(from).config);
   std::map<const ParamDesc*, const Checkpoint::Tensor*> tensors;

@@ -175,7 +175,7 @@ Manifest parse_manifest(std::string_view text, std::string_view source_name) {
     if (name == nullptr) throw reader.refusal("aliases", "a name must be a string");
     manifest.aliases[alias.name] = *name;
   }
-  std::set<std::string> names;
+  std::set<std::string> names{std::string(kManifestName), std::string(kCompleteName)};
   const auto add_name = [&](const std::string& name) {
     if (!names.insert(name).second)
       throw UserError(fmt::format("{}: {} is listed twice", source, quote(name)));

@@ -73,17 +73,30 @@ CheckpointContents check_contents(const Manifest& manifest, const std::filesyste
   if (has_file(manifest, kTrainingName))
     contents.training =
         parse_training_record(read(kTrainingName), (folder / kTrainingName).string());
+  if (contents.training) check_step(manifest, *contents.training, folder);
   const bool moments = std::ranges::any_of(manifest.shards, [](const ManifestShard& shard) {
     return std::ranges::any_of(shard.datasets, is_moment, &ManifestDataset::path);
   });
   contents.parts = contents.training || moments ? LoadParts::all : LoadParts::weights;
-  (void)match_state(manifest, folder, Model(contents.config), contents.parts);
+  const Model model(contents.config);
+  (void)match_state(manifest, folder, model, contents.parts);
+  if (manifest.aliases != tied_names(model))
+    throw UserError(fmt::format("{}: its 'aliases' are not the tied names of the model",
+                                (folder / kManifestName).string()));
   return contents;
 }
 
 CheckpointContents check_contents(const Checkpoint& checkpoint) {
   return check_contents(checkpoint.manifest(), checkpoint.folder(),
                         [&](std::string_view name) { return checkpoint.read_file(name); });
+}
+
+void check_step(const Manifest& manifest, const TrainingRecord& record,
+                const std::filesystem::path& folder) {
+  if (record.state.step != manifest.step)
+    throw DamagedCheckpoint(fmt::format("{}: {} is of step {}, but {} of step {}", folder.string(),
+                                        kTrainingName, record.state.step, kManifestName,
+                                        manifest.step));
 }
 
 bool has_file(const Manifest& manifest, std::string_view name) {

@@ -53,6 +53,10 @@ CheckpointContents check_contents(const Manifest& manifest, const std::filesyste
 CheckpointContents check_contents(const Checkpoint& checkpoint);
 
 /// Whether the manifest lists a small file of that name.
+/// Refuses a training record of another step than the manifest's. @throws DamagedCheckpoint
+void check_step(const Manifest& manifest, const TrainingRecord& record,
+                const std::filesystem::path& folder);
+
 bool has_file(const Manifest& manifest, std::string_view name);
 
 }  // namespace megatrain::io

@@ -44,7 +44,9 @@ TrainingRecord parse_training_record(std::string_view text, std::string_view sou
       field = *value;
     } else {
       const auto value = state_fields.integer(name);
-      if (!value || *value < 0) throw state_fields.refusal(name, "it must be a count");
+      constexpr Index kMost = Index{1} << 53;
+      if (!value || *value < 0 || *value > kMost)
+        throw state_fields.refusal(name, "it must be a count of 2^53 at most");
       field = *value;
     }
   });

@@ -29,9 +29,6 @@ namespace megatrain::launcher {
 
 namespace {
 
-/// Exit code of a run that was asked to make room and can go on elsewhere, as schedulers know it.
-constexpr int kRequeue = 75;
-
 /// The first step that the ones before it have warmed up.
 constexpr Index kTracedStep = 3;
 
@@ -126,10 +123,39 @@ Resume find_resume(const RunOptions& options, const RunFolder& folder, Console& 
   const bool anew = options.overwrite && mode == "auto";
   Resume resume(anew ? "none" : mode, io::CheckpointFolder(folder.checkpoints()),
                 [&console](std::string_view text) { console.warning(text); });
+  if (resume && mode != "auto" && folder.holds(resume.folder())) {
+    const std::vector<Index> steps = io::CheckpointFolder(folder.checkpoints()).finished();
+    const Index newest = steps.empty() ? 0 : steps.front();
+    if (newest > resume.record().state.step)
+      throw UserError(
+          fmt::format("{} holds later checkpoints (step {}), which would mix with what is trained "
+                      "from {}: name "
+                      "another --out, or move them away",
+                      folder.path.string(), newest, resume.folder().string()));
+  }
   if (options.overwrite && resume && folder.holds(resume.folder()))
     throw UserError(fmt::format("--overwrite would remove the checkpoint that --resume names, {}",
                                 resume.folder().string()));
   return resume;
+}
+
+/// A full disk costs what is trained after it: better said before than when it happens.
+void warn_of_disk(Console& console, const RunFolder& folder, const CheckpointOptions& options,
+                  Index state_bytes, Index model_bytes) {
+  if (options.save_every == 0) return;
+  std::error_code error;
+  std::filesystem::path there = std::filesystem::absolute(folder.path);
+  while (!io::file_exists(there) && there.has_relative_path()) there = there.parent_path();
+  const std::filesystem::space_info space = std::filesystem::space(there, error);
+  const auto there_already = std::ssize(io::CheckpointFolder(folder.checkpoints()).finished());
+  // One more than stay: an old one goes only when the new one is there.
+  const Index wanted =
+      std::max<Index>(options.keep_last + 1 - there_already, 1) * state_bytes + model_bytes;
+  if (!error && static_cast<Index>(space.available) < wanted)
+    console.warning(fmt::format(
+        "the disk of {} has {} left, but checkpoints of {} each and the model may take {} more",
+        folder.path.string(), format_bytes(static_cast<Index>(space.available)),
+        format_bytes(state_bytes), format_bytes(wanted)));
 }
 
 /// Host memory that the run leaves: what the machine has now, or what --host-memory leaves.
@@ -144,23 +170,28 @@ Index spare_host_memory(const MachineOptions& options, const HostStore& store) {
 int train(const RunOptions& options) {
   // A reader of the output that goes away, as head does, shall not end the training.
   std::signal(SIGPIPE, SIG_IGN);
+  StopSignals signals;
   Console console;
 
   // Everything that can be refused is refused before memory is taken or a file is written.
   const ModelSource source = find_model(options.model);
   const RunFolder folder{options.out};
   Resume resume = find_resume(options, folder, console);
-  const bool continues = resume && folder.holds(resume.folder());
+  const bool continues =
+      resume && (options.checkpoints.resume == "auto" || folder.holds(resume.folder()));
   // A scheduler may have ended it early, and starts it again.
   const bool anew = options.checkpoints.resume == "auto" && options.checkpoints.save_every > 0 &&
                     died_before_saving(folder);
   const bool replaces = options.overwrite || anew;
+  if (anew && io::file_exists(folder.config()))
+    console.warning("an earlier run was ended before it saved anything; it begins anew");
   if (!continues) check_run_folder(folder, replaces, source.folder.value_or(""));
   check_trace_file(options.trace);
   const TrainOptions training = training_options(options);
   const io::Dataset data = open_data(options, source);
   const Decisions decisions = decisions_of(options, data);
-  check_accepted(options.checkpoints.accept_change, decisions);
+  check_accepted(options.checkpoints.accept_change, decisions,
+                 resume ? resume.record().options : Decisions());
   std::optional<SavedKey> kept_key;
   if (options.key) kept_key = read_key(*options.key);
   if (resume) {
@@ -196,27 +227,32 @@ int train(const RunOptions& options) {
   } else {
     fill_store(store, source, options.seed, pool, console.bytes_progress("loading weights"));
   }
+  if (state.step > options.steps)
+    throw UserError(fmt::format("{} is of step {}, beyond --steps {}", resume.folder().string(),
+                                state.step, options.steps));
   const std::string key = plans.key;
   std::optional<CheckpointSaver> saver;  // before the engine, whose threads read through it
   Engine engine(*machine.device, *machine.ops, model, store, pool,
                 {.train = std::move(plans.train), .evaluate = std::move(plans.evaluate)});
   Trainer trainer(engine, model, *data.train, data.validation.get(), training, state);
 
-  // Until here there is nothing to save, and a signal just ends the program.
-  const StopSignals signals;
-  // Loading took its time: another run may have begun here meanwhile.
-  if (!continues) check_run_folder(folder, replaces, source.folder.value_or(""));
-  const io::FileDescriptor lock = begin_run_folder(folder, model_bytes, continues);
-  io::write_file(folder.config(), config);
-  io::write_file(folder.key(), key);
   const io::CheckpointFolder checkpoints(folder.checkpoints());
-  checkpoints.remove_leftovers();
   saver.emplace(
       checkpoints, options.checkpoints, store,
       save_blocks(options.checkpoints, spare_host_memory(options.machine, store),
                   io::state_bytes(model)),
       io::TrainingRecord{.state = {}, .options = decisions, .numerics_key = key}, source.side_files,
-      console, [&] { return signals.requeue_requested(); }, [&] { return engine.seconds_held(); });
+      console, [&] { return signals.requeue_requested(); }, [&] { return engine.seconds_held(); },
+      continues ? state.step : -1);
+  warn_of_disk(console, folder, options.checkpoints, io::state_bytes(model), model_bytes);
+  // Until here there is nothing to save, and a signal just ends the program.
+  signals.training_begins();
+  // Loading took its time: another run may have begun here meanwhile.
+  if (!continues) check_run_folder(folder, replaces, source.folder.value_or(""));
+  const io::FileDescriptor lock = begin_run_folder(folder, model_bytes, continues);
+  io::write_file(folder.config(), config);
+  io::write_file(folder.key(), key);
+  checkpoints.remove_leftovers();
   MetricsFile file(folder.metrics(), continues ? state.step : 0);
   StepConsole steps(console, options.steps, peak, console.is_terminal());
   RunSink sink(steps, file, *machine.device);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <set>
 
+#include "io/checkpoint/checkpoint_files.h"
 #include "io/checkpoint/reseal.h"
 #include "io/checkpoint/state_match.h"
 #include "io/checkpoint/verify.h"
@@ -20,7 +21,8 @@ namespace fs = std::filesystem;
 /// Files in the folder that belong to no checkpoint: they do no harm, and say that someone was
 /// here.
 void report_strangers(Console& console, const io::Checkpoint& checkpoint) {
-  std::set<std::string> known{std::string(io::kManifestName), std::string(io::kCompleteName)};
+  std::set<std::string> known{std::string(io::kManifestName), std::string(io::kCompleteName),
+                              std::string(io::kViewName)};
   for (const io::ManifestFile& file : checkpoint.manifest().files) known.insert(file.name);
   for (const io::ManifestShard& shard : checkpoint.manifest().shards) known.insert(shard.name);
   std::set<std::string> strangers;

@@ -128,9 +128,8 @@ std::vector<Option> checkpoint_table(CheckpointOptions& o) {
 /// Options that decide what is learned. What else decides bits is in the numerics key.
 void mark_decisive(std::vector<Option>& table) {
   static constexpr std::string_view kNames[] = {
-      "data", "val-fraction", "steps",    "seq-len", "batch-tokens",
-      "lr",   "min-lr",       "schedule", "warmup",  "clip",
-      "seed", "weight-decay", "beta1",    "beta2",   "eps"};
+      "val-fraction", "steps", "seq-len", "batch-tokens", "lr",    "min-lr", "schedule",
+      "warmup",       "clip",  "seed",    "weight-decay", "beta1", "beta2",  "eps"};
   for (Option& option : table)
     option.decisive = std::ranges::find(kNames, option.name) != std::end(kNames);
 }

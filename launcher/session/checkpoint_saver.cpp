@@ -41,7 +41,8 @@ SaveEstimate estimate_save(Index state_bytes, Index buffer, double disk, double 
 CheckpointSaver::CheckpointSaver(io::CheckpointFolder folder, const CheckpointOptions& options,
                                  const HostStore& store, Index blocks, io::TrainingRecord record,
                                  std::vector<io::SideFile> files, Console& console,
-                                 std::function<bool()> wanted, std::function<double()> held)
+                                 std::function<bool()> wanted, std::function<double()> held,
+                                 Index saved_step)
     : folder_(std::move(folder)),
       options_(options),
       store_(store),
@@ -50,7 +51,8 @@ CheckpointSaver::CheckpointSaver(io::CheckpointFolder folder, const CheckpointOp
       files_(std::move(files)),
       console_(console),
       wanted_(std::move(wanted)),
-      held_(std::move(held)) {}
+      held_(std::move(held)),
+      saved_step_(saved_step) {}
 
 bool CheckpointSaver::is_due(const TrainState& state, bool ending) const {
   const bool saves = options_.save_every > 0;
@@ -58,7 +60,7 @@ bool CheckpointSaver::is_due(const TrainState& state, bool ending) const {
 }
 
 StateReader* CheckpointSaver::begin(const TrainState& state, bool ending) {
-  const bool due = is_due(state, ending);
+  const bool due = is_due(state, ending) && state.step != saved_step_;
   settle(due);
   if (!due) return nullptr;
   record_.state = state;
@@ -75,6 +77,7 @@ StateReader* CheckpointSaver::begin(const TrainState& state, bool ending) {
   if (options_.save_rate) save.bytes_per_second = options_.save_rate->bytes;
   try {
     save_ = std::make_unique<io::BackgroundSave>(store_, std::move(save), blocks_, kCopyThreads);
+    saved_step_ = state.step;
   } catch (const Error& error) {
     report_failure(error.what());
   }
@@ -87,6 +90,8 @@ void CheckpointSaver::settle(bool wait) {
   try {
     const io::SaveReport report = save->wait();
     failed_ = false;
+    if (!report.remark.empty())
+      console_.warning(fmt::format("the checkpoint is saved, but: {}", report.remark));
     console_.line(fmt::format("checkpoint {}: {} in {}, {}; updates waited {} for it",
                               save->options().folder.filename().string(),
                               format_bytes(report.bytes), format_seconds(report.seconds),

@@ -38,10 +38,11 @@ class CheckpointSaver final : public Saver {
   /// @param files    stored with every checkpoint besides the training record
   /// @param wanted   whether a signal asks for a checkpoint at the end of the run
   /// @param held     Engine::seconds_held()
+  /// @param saved_step  the step that the run goes on from, whose checkpoint is there; -1: none
   CheckpointSaver(io::CheckpointFolder folder, const CheckpointOptions& options,
                   const HostStore& store, Index blocks, io::TrainingRecord record,
                   std::vector<io::SideFile> files, Console& console, std::function<bool()> wanted,
-                  std::function<double()> held);
+                  std::function<double()> held, Index saved_step);
 
   /// Due every --save-every steps, at the end of a run that saves, and when a signal asks. The save
   /// before must be through: training waits for it here.
@@ -66,6 +67,7 @@ class CheckpointSaver final : public Saver {
   std::function<bool()> wanted_;
   std::function<double()> held_;
   double held_before_ = 0;  ///< when the save began
+  Index saved_step_;
   std::unique_ptr<io::BackgroundSave> save_;
   bool failed_ = false;
 };

@@ -7,7 +7,9 @@
 #include <limits>
 #include <ranges>
 
+#include "io/checkpoint/state_match.h"
 #include "io/hf_config.h"
+#include "io/text.h"
 
 namespace megatrain::launcher {
 
@@ -15,10 +17,18 @@ namespace fs = std::filesystem;
 
 namespace {
 constexpr std::string_view kNotGiven = "not given";
+
+/// As it is where that is harmless, else quoted.
+std::string shown(const std::string& text) {
+  const std::string quoted = io::quote(text);
+  return quoted == "'" + text + "'" ? text : quoted;
+}
 }  // namespace
 
 void check_accepted(const std::vector<std::string>& accepted,
-                    const std::vector<std::pair<std::string, std::string>>& options) {
+                    std::vector<std::pair<std::string, std::string>> options,
+                    const std::vector<std::pair<std::string, std::string>>& recorded) {
+  options.insert(options.end(), recorded.begin(), recorded.end());
   for (const std::string& name : accepted)
     if (name != kNumerics &&
         std::ranges::find(options, name, &std::pair<std::string, std::string>::first) ==
@@ -35,7 +45,9 @@ struct Resume::Point {
   explicit Point(const fs::path& folder)
       : checkpoint(folder),
         record(io::parse_training_record(checkpoint.read_file(io::kTrainingName),
-                                         (folder / io::kTrainingName).string())) {}
+                                         (folder / io::kTrainingName).string())) {
+    io::check_step(checkpoint.manifest(), record, folder);
+  }
 };
 
 Resume::Resume(const std::string& mode, io::CheckpointFolder folder, Say say)
@@ -56,7 +68,12 @@ bool Resume::find(Index before) {
   for (const Index step : folder_.finished()) {
     if (step >= before) continue;
     try {
-      point_ = std::make_shared<const Point>(folder_.of_step(step));
+      auto point = std::make_shared<const Point>(folder_.of_step(step));
+      if (point->record.state.step != step)
+        throw io::DamagedCheckpoint(fmt::format("{} is of step {}: it goes by another's name",
+                                                folder_.of_step(step).string(),
+                                                point->record.state.step));
+      point_ = std::move(point);
       return true;
     } catch (const io::DamagedCheckpoint& damage) {
       say_(fmt::format("passing over a damaged checkpoint: {}", damage.what()));
@@ -91,13 +108,15 @@ void Resume::require_same_options(const std::vector<std::pair<std::string, std::
     const std::string then = value_in(record().options, name);
     const std::string now = value_in(options, name);
     if (then == now) return;
-    const std::string text = fmt::format("{}: {} in the checkpoint, {} now", name, then, now);
+    // What a file says may be anything.
+    const std::string text =
+        fmt::format("{}: {} in the checkpoint, {} now", shown(name), shown(then), shown(now));
     if (std::ranges::find(accepted, name) != accepted.end()) {
       say_(fmt::format("accepted: {}", text));
       return;
     }
     differences += "\n  " + text;
-    names += " --accept-change " + name;
+    names += " --accept-change " + shown(name);
   };
   for (const auto& [name, value] : record().options) compare(name);
   for (const auto& [name, value] : options)

@@ -56,8 +56,10 @@ class Resume {
 
 /// What --accept-change may name besides decisive options: the numerics key.
 inline constexpr std::string_view kNumerics = "numerics";
-/// Names in --accept-change that stand for nothing are mistakes. @throws UserError
+/// Names in --accept-change that neither this run's options nor the checkpoint's have are mistakes.
+/// @throws UserError
 void check_accepted(const std::vector<std::string>& accepted,
-                    const std::vector<std::pair<std::string, std::string>>& options);
+                    std::vector<std::pair<std::string, std::string>> options,
+                    const std::vector<std::pair<std::string, std::string>>& recorded);
 
 }  // namespace megatrain::launcher

@@ -49,7 +49,7 @@ io::Dataset open_data(const RunOptions& options, const ModelSource& source, bool
 }
 
 std::string content_mark(const TokenSource& data) {
-  constexpr Index kLooks = 64;
+  constexpr Index kLooks = 4096;
   const Index samples = data.samples();
   const Index looks = std::min(kLooks, samples);
   io::ChecksumStream sum;

@@ -23,19 +23,19 @@ TEST(AtomicFile, AppearsWholeAtCommitOnly) {
     file.commit();
   }
   EXPECT_EQ(get_file(path), "new content");
-  EXPECT_FALSE(fs::exists(folder / "f.tmp"));
+  EXPECT_FALSE(fs::exists(folder / "f.megatrain.tmp"));
 }
 
 TEST(AtomicFile, LeavesNothingWithoutCommit) {
   const TemporaryFolder folder;
   const fs::path path = put_file(folder / "f", "old");
-  put_file(folder / "f.tmp", "left by a killed process, and longer than what comes");
+  put_file(folder / "f.megatrain.tmp", "left by a killed process, and longer than what comes");
   {
     AtomicFile file(path);
     file.append("new");
   }
   EXPECT_EQ(get_file(path), "old");
-  EXPECT_FALSE(fs::exists(folder / "f.tmp"));
+  EXPECT_FALSE(fs::exists(folder / "f.megatrain.tmp"));
   write_file(path, "x");
   EXPECT_EQ(get_file(path), "x");
 }
@@ -45,7 +45,7 @@ TEST(AtomicFile, NamesWhatCannotBeCreated) {
   expect_user_error([&] { write_file(folder / "no/such/f", "x"); }, {"no/such", "No such file"});
   fs::create_directory(folder / "d");
   EXPECT_THROW(write_file(folder / "d", "x"), UserError);
-  EXPECT_FALSE(fs::exists(folder / "d.tmp"));
+  EXPECT_FALSE(fs::exists(folder / "d.megatrain.tmp"));
 }
 
 /// Runs `act` in a child whose files may not exceed `bytes`; true when it returned true.
@@ -108,8 +108,8 @@ TEST(AtomicFolder, ReplacesOnlyWhenTold) {
     put_file(dropped.path() / "a", "2");
   }
   EXPECT_EQ(get_file(target / "a"), "1");
-  fs::create_directory(folder / "run/model.tmp");
-  put_file(folder / "run/model.tmp/stale", "");
+  fs::create_directory(folder / "run/model.megatrain.tmp");
+  put_file(folder / "run/model.megatrain.tmp/stale", "");
   {
     AtomicFolder second(fs::path(target.string() + "/"), true);
     put_file(second.path() / "b", "2");

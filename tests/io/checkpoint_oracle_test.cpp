@@ -67,7 +67,7 @@ TEST_F(CheckpointOracle, ReadsEveryDatasetAndItsEditsLoad) {
   save.folder = folder_ / "c";
   save.shard_bytes = 60'000;
   save.files = preset_side_files(config, false);
-  save.files.push_back({"training.json", to_json(TrainingRecord{})});
+  save.files.push_back({"training.json", to_json(record_of(save.step))});
   rig_.save(*store, save);
   export_model(*store, preset_side_files(config, false),
                {.folder = folder_ / "hf", .type = DType::f32}, rig_.pool);

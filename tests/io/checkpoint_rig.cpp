@@ -52,6 +52,12 @@ std::filesystem::path CheckpointRig::save(const HostStore& store, SaveOptions op
   return save.options().folder;
 }
 
+TrainingRecord record_of(Index step) {
+  TrainingRecord record;
+  record.state.step = step;
+  return record;
+}
+
 std::vector<std::byte> slabs(const HostStore& store) {
   std::vector<std::byte> all;
   for (Index unit = 0; unit < store.model().unit_count(); ++unit) {

@@ -7,6 +7,7 @@
 
 #include "core/store/host_store.h"
 #include "io/checkpoint/background_save.h"
+#include "io/checkpoint/training_record.h"
 #include "io/hf_folder.h"
 
 namespace megatrain::io {
@@ -30,6 +31,9 @@ class CheckpointRig {
  private:
   std::unique_ptr<Device> device_ = make_cpu_device({.threads = 1});
 };
+
+/// A record of nothing but its step.
+TrainingRecord record_of(Index step);
 
 /// The slabs of the store that a checkpoint holds, byte by byte.
 std::vector<std::byte> slabs(const HostStore& store);

@@ -141,7 +141,7 @@ TEST_F(Convert, WidensExactlyAndRoundsToNearest) {
       [&] { folder_to_checkpoint(options(from, "over", DType::bf16), Hdf5Bf16::floating); },
       {"model.norm.weight", "infinite"});
   EXPECT_FALSE(fs::exists(folder_ / "over"));
-  EXPECT_FALSE(fs::exists(folder_ / "over.tmp"));
+  EXPECT_FALSE(fs::exists(folder_ / "over.megatrain.tmp"));
 }
 
 TEST_F(Convert, AConvertedCheckpointLoadsAsWeights) {
@@ -170,7 +170,7 @@ TEST_F(Convert, ATrainingCheckpointBecomesTheFolderThatTrainingExports) {
   save.step = 5;
   save.shard_bytes = 60'000;
   save.files = preset_side_files(config, false);
-  save.files.push_back({"training.json", to_json(TrainingRecord{})});
+  save.files.push_back({"training.json", to_json(record_of(save.step))});
   rig_.save(*store, save);
   checkpoint_to_folder(options(folder_ / "c", "hf", DType::bf16));
   export_model(*store, preset_side_files(config, false),
@@ -220,7 +220,7 @@ TEST_F(Convert, DamageIsNamedAndLeavesNothing) {
   expect_user_error([&] { checkpoint_to_folder(options(folder_ / "c", "back")); },
                     {"model.norm.weight", "checksum"});
   EXPECT_FALSE(fs::exists(folder_ / "back"));
-  EXPECT_FALSE(fs::exists(folder_ / "back.tmp"));
+  EXPECT_FALSE(fs::exists(folder_ / "back.megatrain.tmp"));
 }
 
 TEST_F(Convert, CopiesOfTiedWeightsMustAgree) {

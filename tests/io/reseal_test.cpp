@@ -24,7 +24,7 @@ class Reseal : public testing::Test {
     save.step = 9;
     save.shard_bytes = 60'000;
     save.files = preset_side_files(config_, false);
-    save.files.push_back({"training.json", to_json(TrainingRecord{})});
+    save.files.push_back({"training.json", to_json(record_of(save.step))});
     path_ = rig_.save(*store_, save);
   }
 
@@ -157,8 +157,8 @@ TEST_F(Reseal, WhatNoLongerFitsTheModelIsRefusedAndNothingIsWritten) {
   put_file(path_ / "config.json", config);
   expect_user_error([&] { resealed(); }, {"layers.3.", "missing"});
   put_file(path_ / "config.json", before);
-  fs::remove(path_ / "all.h5");
-  expect_user_error([&] { resealed(); }, {"all.h5"});
+  fs::remove(path_ / "training.json");
+  expect_user_error([&] { resealed(); }, {"training.json"});
 }
 
 TEST_F(Reseal, AnUnfinishedCheckpointStaysUnfinished) {
@@ -186,7 +186,7 @@ TEST_F(Reseal, WithoutItsConfigurationACheckpointIsNotReadableOnItsOwn) {
   bare.files.push_back({"training.json", "{}"});
   rig_.save(*store_, bare);
   expect_user_error([&] { check_contents(Checkpoint(folder_ / "bare")); }, {"training.json"});
-  bare.files.back().content = to_json(TrainingRecord{});
+  bare.files.back().content = to_json(record_of(bare.step));
   rig_.save(*store_, bare);
   EXPECT_TRUE(check_contents(Checkpoint(folder_ / "bare")).training);
 }

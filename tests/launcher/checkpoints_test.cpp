@@ -206,6 +206,46 @@ TEST_F(Checkpoints, ARunThatDiedBeforeItSavedBeginsAnew) {
   expect_same_run("a", "b");
 }
 
+TEST_F(Checkpoints, WhatCannotBeSeenIsNotTakenForNothing) {
+  expect_done(run("a"));
+  fs::remove_all(path("a/model"));
+  fs::rename(path("a/checkpoints"), path("elsewhere"));
+  fs::create_symlink(path("not_mounted"), path("a/checkpoints"));
+  const auto before = files_in(path("a"));
+  EXPECT_EQ(run_program(run("a")).exit_code, 2);
+  EXPECT_TRUE(files_in(path("a")) == before);
+  // On another disk, through a link, it is a run like any other.
+  fs::remove(path("a/checkpoints"));
+  fs::create_symlink(path("elsewhere"), path("a/checkpoints"));
+  EXPECT_NE(expect_done(run("a")).out.find("going on from step 12"), std::string::npos);
+  // Checkpoints that lost their markers are nobody's to remove.
+  fs::remove(path("a/checkpoints"));
+  fs::remove_all(path("a/model"));
+  fs::rename(path("elsewhere"), path("a/checkpoints"));
+  for (const char* step : {kLast, kBefore})
+    fs::remove(path(std::string("a/") + step + "/COMPLETE"));
+  EXPECT_EQ(run_program(run("a")).exit_code, 2);
+  EXPECT_TRUE(fs::exists(path(std::string("a/") + kLast + "/manifest.json")));
+}
+
+TEST_F(Checkpoints, HistoriesDoNotMixAndNamesDoNotLie) {
+  expect_done(run("a"));
+  const Outcome older = run_program(run("a", {"--resume", path(std::string("a/") + kBefore)}));
+  EXPECT_EQ(older.exit_code, 2);
+  EXPECT_NE(older.err.find("later checkpoints"), std::string::npos) << older.err;
+  fs::rename(path(std::string("a/") + kBefore), path("a/checkpoints/step_00000099"));
+  const Outcome renamed = expect_done(run("a"));
+  EXPECT_NE(renamed.err.find("another's name"), std::string::npos) << renamed.err;
+  EXPECT_NE(renamed.out.find("going on from step 12"), std::string::npos) << renamed.out;
+}
+
+TEST_F(Checkpoints, TheViewMayGo) {
+  expect_done(run("a"));
+  fs::remove(path(std::string("a/") + kLast + "/all.h5"));
+  EXPECT_NE(expect_done(run("a")).out.find("going on from step 12"), std::string::npos);
+  EXPECT_EQ(run_program({"verify", path(std::string("a/") + kLast)}).exit_code, 0);
+}
+
 TEST_F(Checkpoints, TwoRunsNeverShareAFolder) {
   Program first(run("a", {"--steps", "100000", "--save-every", "50000"}));
   for (int i = 0; i < 10'000 && lines_of(read_file(path("a/metrics.jsonl"))).size() < 3; ++i)

@@ -214,7 +214,7 @@ TEST_F(FileCommands, WhatCannotBeDoneIsRefused) {
   const Outcome full = run_program({"convert", model(), path("d")}, 1'000'000);
   EXPECT_NE(full.exit_code, 0);
   EXPECT_FALSE(fs::exists(folder_ / "d"));
-  EXPECT_FALSE(fs::exists(folder_ / "d.tmp"));
+  EXPECT_FALSE(fs::exists(folder_ / "d.megatrain.tmp"));
 }
 
 TEST_F(FileCommands, HelpNamesEveryOptionWithItsUnit) {

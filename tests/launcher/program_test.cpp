@@ -16,7 +16,7 @@ namespace fs = std::filesystem;
 void expect_whole_model(const fs::path& model) {
   for (const char* file : {"config.json", "model.safetensors", "tokenizer.json"})
     EXPECT_TRUE(fs::exists(model / file)) << file;
-  EXPECT_FALSE(fs::exists(model.string() + ".tmp"));
+  EXPECT_FALSE(fs::exists(model.string() + ".megatrain.tmp"));
 }
 
 using Runs = RunTest;
@@ -185,8 +185,10 @@ TEST_F(Runs, GeneratesFromAPromptLongerThanTheModelReachesAndAnyNumberOfTokens) 
 class Signals : public RunTest {
  protected:
   /// Starts a run that would take hours and waits for its third step.
-  std::unique_ptr<Program> start() {
-    auto program = std::make_unique<Program>(train("run", small({"--steps", "1000000"})));
+  std::unique_ptr<Program> start(std::vector<std::string> more = {}) {
+    std::vector<std::string> arguments = train("run", small({"--steps", "1000000"}));
+    append(arguments, std::move(more));
+    auto program = std::make_unique<Program>(arguments);
     for (int tries = 0; tries < 3000; ++tries) {
       if (lines_of(read_file(path("run/metrics.jsonl"))).size() >= 3) return program;
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
@@ -214,16 +216,27 @@ TEST_F(Signals, TheFirstEndsAtAStepBoundaryWithTheModelSaved) {
   }
 }
 
-TEST_F(Signals, TheSecondLeavesAtOnce) {
+TEST_F(Signals, SeveralInOneMomentAreOne) {
   const auto program = start();
-  // Both wait while it is stopped, and arrive together.
+  // Both wait while it is stopped, and arrive together, as from a terminal that closes.
   program->signal(SIGSTOP);
   program->signal(SIGINT);
-  program->signal(SIGTERM);
+  program->signal(SIGHUP);
   program->signal(SIGCONT);
+  EXPECT_EQ(program->wait().exit_code, 0);
+  expect_whole_model(folder_ / "run" / "model");
+}
+
+TEST_F(Signals, AnotherASecondLaterLeavesAtOnce) {
+  // A save of twenty seconds.
+  const auto program = start({"--save-every", "1000000", "--save-rate", "1MB"});
+  program->signal(SIGTERM);
+  std::this_thread::sleep_for(std::chrono::milliseconds(1300));
+  program->signal(SIGINT);
   const Outcome outcome = program->wait();
-  EXPECT_GT(outcome.exit_code, 128) << outcome.err;
+  EXPECT_EQ(outcome.exit_code, 128 + SIGINT) << outcome.err;
   EXPECT_FALSE(fs::exists(path("run/model")));
+  EXPECT_FALSE(fs::exists(path("run/checkpoints/latest")));
 }
 
 TEST_F(Runs, AFullDiskLeavesNothingHalfWritten) {
@@ -233,7 +246,7 @@ TEST_F(Runs, AFullDiskLeavesNothingHalfWritten) {
   EXPECT_NE(weights.err.find("model.safetensors"), std::string::npos) << weights.err;
   EXPECT_EQ(series(path("weights/metrics.jsonl"), "loss").size(), 2u);
   EXPECT_FALSE(fs::exists(path("weights/model")));
-  EXPECT_FALSE(fs::exists(path("weights/model.tmp")));
+  EXPECT_FALSE(fs::exists(path("weights/model.megatrain.tmp")));
 
   // Not even for the metrics: the run ends early, and no line is cut.
   const Outcome metrics = run_program(train("metrics", small({"--steps", "1000"})), 4'000);
