@@ -23,6 +23,26 @@ void require_fits(std::string_view what, std::size_t size, std::size_t limit) {
         fmt::format("internal error: {} of {} bytes; {} is the most", what, size, limit));
 }
 
+/// The values of an answer. @throws Error where there are none, with the reason
+std::vector<std::string> values_of(auto answer, int rank, std::string_view what,
+                                   Milliseconds limit) {
+  if (answer.refusal)
+    throw Error(fmt::format("rank {}: {} (limit {:.3g} s): {}", rank, what,
+                            static_cast<double>(limit.count()) / 1e3, *answer.refusal));
+  return std::move(answer.values);
+}
+
+auto get_message(std::string_view key, Milliseconds limit) {
+  require_fits("a key", key.size(), kMaxName);
+  return [key, limit](std::uint32_t request) {
+    return MessageWriter(Kind::get)
+        .u32(request)
+        .text(key)
+        .u64(static_cast<std::uint64_t>(limit.count()))
+        .finish();
+  };
+}
+
 }  // namespace
 
 Rendezvous::Rendezvous(const ProcessPlace& place, RendezvousOptions options) : place_(place) {
@@ -78,25 +98,24 @@ Rendezvous::~Rendezvous() {
 void Rendezvous::set(std::string_view key, std::string_view value) {
   require_fits("a key", key.size(), kMaxName);
   require_fits("a value", value.size(), kMaxValue);
-  link_->ask(
-      [&](std::uint32_t request) {
-        return MessageWriter(Kind::set).u32(request).text(key).text(value).finish();
-      },
-      fmt::format("setting '{}'", key), kStoreLimit);
+  const std::string what = fmt::format("setting '{}'", key);
+  values_of(link_->ask(
+                [&](std::uint32_t request) {
+                  return MessageWriter(Kind::set).u32(request).text(key).text(value).finish();
+                },
+                what, kStoreLimit),
+            rank(), what, kStoreLimit);
 }
 
 std::string Rendezvous::get(std::string_view key, Milliseconds limit) {
-  require_fits("a key", key.size(), kMaxName);
-  const auto values = link_->ask(
-      [&](std::uint32_t request) {
-        return MessageWriter(Kind::get)
-            .u32(request)
-            .text(key)
-            .u64(static_cast<std::uint64_t>(limit.count()))
-            .finish();
-      },
-      fmt::format("waiting for '{}'", key), limit);
-  return values.front();
+  const std::string what = fmt::format("waiting for '{}'", key);
+  return values_of(link_->ask(get_message(key, limit), what, limit), rank(), what, limit).front();
+}
+
+std::optional<std::string> Rendezvous::find(std::string_view key, Milliseconds limit) {
+  const auto answer = link_->ask(get_message(key, limit), fmt::format("'{}'", key), limit);
+  if (answer.refusal) return std::nullopt;
+  return answer.values.front();
 }
 
 std::vector<std::string> Rendezvous::exchange(std::string_view name, std::string_view value,
@@ -109,16 +128,18 @@ std::vector<std::string> Rendezvous::exchange(std::string_view name, std::string
   }
   const std::string numbered = fmt::format("{}#{}", name, use);
   require_fits("an exchange's name", numbered.size(), kMaxName);
-  return link_->ask(
-      [&](std::uint32_t request) {
-        return MessageWriter(Kind::exchange)
-            .u32(request)
-            .text(numbered)
-            .text(value)
-            .u64(static_cast<std::uint64_t>(limit.count()))
-            .finish();
-      },
-      fmt::format("'{}'", name), limit);
+  const std::string what = fmt::format("'{}'", name);
+  return values_of(link_->ask(
+                       [&](std::uint32_t request) {
+                         return MessageWriter(Kind::exchange)
+                             .u32(request)
+                             .text(numbered)
+                             .text(value)
+                             .u64(static_cast<std::uint64_t>(limit.count()))
+                             .finish();
+                       },
+                       what, limit),
+                   rank(), what, limit);
 }
 
 void Rendezvous::barrier(std::string_view name, Milliseconds limit) { exchange(name, "", limit); }

@@ -61,6 +61,8 @@ class Rendezvous {
   void set(std::string_view key, std::string_view value);
   /// The key's value; waits until somebody sets it.
   std::string get(std::string_view key, Milliseconds limit);
+  /// The same, and nothing when nobody has set it within `limit` (0: only what is there now).
+  std::optional<std::string> find(std::string_view key, Milliseconds limit);
 
   /// Every rank gives a value of at most 4 KiB under the same name and gets those of all, by rank.
   /// A name may be used again: the n-th use of one rank meets the n-th of the others.

@@ -128,7 +128,7 @@ Rendezvous::Link::~Link() {
   thread_.join();
 }
 
-std::vector<std::string> Rendezvous::Link::ask(
+Rendezvous::Link::Answer Rendezvous::Link::ask(
     const std::function<std::string(std::uint32_t)>& write, std::string_view what,
     Milliseconds limit) {
   std::unique_lock lock(mutex_);
@@ -138,19 +138,14 @@ std::vector<std::string> Rendezvous::Link::ask(
   Answer& answer = answers_[request];
   out_ += write(request);
   waker_.wake();
-  const bool here = answered_.wait_until(lock, Clock::now() + limit + kGrace,
-                                         [&] { return answer.here || is_over(); });
-  const Answer got = std::move(answer);
+  answered_.wait_until(lock, Clock::now() + limit + kGrace,
+                       [&] { return answer.here || is_over(); });
+  Answer got = std::move(answer);
   answers_.erase(request);
-  if (!got.here && is_over()) throw RankLost(*trouble_);
-  const auto seconds = static_cast<double>(limit.count()) / 1e3;
-  if (!here)
-    throw Error(
-        fmt::format("rank {}: {} got no answer within {:.3g} s", place_.rank, what, seconds));
-  if (got.refusal)
-    throw Error(
-        fmt::format("rank {}: {} (limit {:.3g} s): {}", place_.rank, what, seconds, *got.refusal));
-  return got.values;
+  if (got.here) return got;
+  if (is_over()) throw RankLost(*trouble_);
+  throw Error(fmt::format("rank {}: {} got no answer within {:.3g} s", place_.rank, what,
+                          static_cast<double>(limit.count()) / 1e3));
 }
 
 void Rendezvous::Link::tell(std::string message) {

@@ -33,11 +33,16 @@ class Rendezvous::Link {
   Link(const Link&) = delete;
   Link& operator=(const Link&) = delete;
 
+  struct Answer {
+    bool here = false;
+    std::optional<std::string> refusal;  ///< why there are no values
+    std::vector<std::string> values;
+  };
   /// Sends what `write` makes of a new request number and waits for the answer.
   /// @param what  for messages
-  /// @returns the answer's values
-  std::vector<std::string> ask(const std::function<std::string(std::uint32_t)>& write,
-                               std::string_view what, Milliseconds limit);
+  /// @throws RankLost, and Error when the server does not even refuse
+  Answer ask(const std::function<std::string(std::uint32_t)>& write, std::string_view what,
+             Milliseconds limit);
   /// Sends a message that has no answer.
   void tell(std::string message);
   void working_on(std::string_view doing, Milliseconds limit);
@@ -45,12 +50,6 @@ class Rendezvous::Link {
   [[nodiscard]] std::optional<std::string> trouble() const;
 
  private:
-  struct Answer {
-    bool here = false;
-    std::optional<std::string> refusal;
-    std::vector<std::string> values;
-  };
-
   void run();
   [[nodiscard]] Clock::time_point beat(Clock::time_point now);
   bool read();

@@ -64,6 +64,8 @@ NodePlace detect_node(const Environment& environment, const NodeOverrides& overr
   }
   if (overrides.rendezvous)
     place.rendezvous = parse_endpoint(*overrides.rendezvous, "--rendezvous", kDefaultPort);
+  else if (const auto own = variables.text("MEGATRAIN_RENDEZVOUS"))
+    place.rendezvous = parse_endpoint(*own, "MEGATRAIN_RENDEZVOUS", kDefaultPort);
   if (overrides.run_id) place.run_id = *overrides.run_id;
   if (place.node < 0 || place.node >= place.nodes)
     throw UserError(

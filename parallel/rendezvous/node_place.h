@@ -20,8 +20,8 @@ struct NodePlace {
 };
 
 struct NodeOverrides {
-  std::optional<int> node, nodes;
-  std::optional<std::string> rendezvous, run_id;
+  std::optional<int> node = {}, nodes = {};
+  std::optional<std::string> rendezvous = {}, run_id = {};
 };
 
 /// Finds this node's place: from the command line, Slurm (a step with one task a node), Kubernetes

@@ -35,8 +35,8 @@ std::string describe(const ProcessPlace& place);
 
 /// What the command line says; each counts before the environment.
 struct PlaceOverrides {
-  std::optional<int> rank, world, local_rank, local_size;
-  std::optional<std::string> rendezvous, run_id;
+  std::optional<int> rank = {}, world = {}, local_rank = {}, local_size = {};
+  std::optional<std::string> rendezvous = {}, run_id = {};
 };
 
 /// The port where nobody says one.
