@@ -14,6 +14,8 @@ namespace {
 
 constexpr Milliseconds kBindPause{200};
 constexpr Milliseconds kLinger{10'000};
+/// After trouble, others have heard of it soon, and some will never leave.
+constexpr Milliseconds kLingerInTrouble{1000};
 /// A key is there or not, or something is wrong.
 constexpr Milliseconds kStoreLimit{60'000};
 
@@ -24,10 +26,10 @@ void require_fits(std::string_view what, std::size_t size, std::size_t limit) {
 }
 
 /// The values of an answer. @throws Error where there are none, with the reason
-std::vector<std::string> values_of(auto answer, int rank, std::string_view what,
+std::vector<std::string> values_of(auto answer, std::string_view who, std::string_view what,
                                    Milliseconds limit) {
   if (answer.refusal)
-    throw Error(fmt::format("rank {}: {} (limit {:.3g} s): {}", rank, what,
+    throw Error(fmt::format("{}: {} (limit {:.3g} s): {}", who, what,
                             static_cast<double>(limit.count()) / 1e3, *answer.refusal));
   return std::move(answer.values);
 }
@@ -45,7 +47,8 @@ auto get_message(std::string_view key, Milliseconds limit) {
 
 }  // namespace
 
-Rendezvous::Rendezvous(const ProcessPlace& place, RendezvousOptions options) : place_(place) {
+Rendezvous::Rendezvous(const ProcessPlace& place, RendezvousOptions options)
+    : place_(place), noun_(options.noun) {
   const Clock::time_point deadline = Clock::now() + options.join_limit;
   if (place.run_id.size() > kMaxName)
     throw UserError(
@@ -55,7 +58,7 @@ Rendezvous::Rendezvous(const ProcessPlace& place, RendezvousOptions options) : p
   Endpoint endpoint = place_.rendezvous;
   if (server_ && !is_loopback(endpoint.host)) endpoint.host = "127.0.0.1";
   Milliseconds silence{0};
-  Handle socket = introduce(place_, endpoint, options.configuration, deadline, silence);
+  Handle socket = introduce(place_, endpoint, options, deadline, silence);
   link_ = std::make_unique<Link>(place_, std::move(socket), silence, std::move(options));
   const auto left = std::chrono::ceil<Milliseconds>(deadline - Clock::now());
   try {
@@ -74,7 +77,8 @@ void Rendezvous::serve(Clock::time_point deadline, const RendezvousOptions& opti
       server_.emplace(ServerOptions{.party = {.run_id = place_.run_id,
                                               .world = place_.world,
                                               .generation = place_.generation,
-                                              .configuration = options.configuration},
+                                              .configuration = options.configuration,
+                                              .noun = options.noun},
                                     .host = here_alone ? place_.rendezvous.host : "",
                                     .port = place_.rendezvous.port,
                                     .silence = options.silence,
@@ -91,9 +95,12 @@ void Rendezvous::serve(Clock::time_point deadline, const RendezvousOptions& opti
 }
 
 Rendezvous::~Rendezvous() {
+  const bool trouble = link_->trouble().has_value();
   link_.reset();
-  if (server_) server_->wait_until_empty(kLinger);
+  if (server_) server_->wait_until_empty(trouble ? kLingerInTrouble : kLinger);
 }
+
+std::string Rendezvous::who() const { return fmt::format("{} {}", noun_, rank()); }
 
 void Rendezvous::set(std::string_view key, std::string_view value) {
   require_fits("a key", key.size(), kMaxName);
@@ -104,12 +111,12 @@ void Rendezvous::set(std::string_view key, std::string_view value) {
                   return MessageWriter(Kind::set).u32(request).text(key).text(value).finish();
                 },
                 what, kStoreLimit),
-            rank(), what, kStoreLimit);
+            who(), what, kStoreLimit);
 }
 
 std::string Rendezvous::get(std::string_view key, Milliseconds limit) {
   const std::string what = fmt::format("waiting for '{}'", key);
-  return values_of(link_->ask(get_message(key, limit), what, limit), rank(), what, limit).front();
+  return values_of(link_->ask(get_message(key, limit), what, limit), who(), what, limit).front();
 }
 
 std::optional<std::string> Rendezvous::find(std::string_view key, Milliseconds limit) {
@@ -139,7 +146,7 @@ std::vector<std::string> Rendezvous::exchange(std::string_view name, std::string
                              .finish();
                        },
                        what, limit),
-                   rank(), what, limit);
+                   who(), what, limit);
 }
 
 void Rendezvous::barrier(std::string_view name, Milliseconds limit) { exchange(name, "", limit); }

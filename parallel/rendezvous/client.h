@@ -27,6 +27,7 @@ class RankLost : public Error {
 };
 
 struct RendezvousOptions {
+  std::string noun = "rank";  ///< what is counted, for messages
   /// A hash of what all ranks must have in common.
   std::uint64_t configuration = 0;
   /// How long a rank waits for the others to come.
@@ -89,9 +90,11 @@ class Rendezvous {
 
  private:
   class Link;
+  [[nodiscard]] std::string who() const;
   void serve(Clock::time_point deadline, const RendezvousOptions& options);
 
   ProcessPlace place_;
+  std::string noun_;
   std::optional<RendezvousServer> server_;
   std::unique_ptr<Link> link_;
   std::mutex mutex_;

@@ -60,12 +60,12 @@ std::string hello_of(const ProcessPlace& place, std::uint64_t configuration) {
 
 /// One attempt. @returns no handle, with `reason` set, when it may be tried again
 Handle introduce_once(const ProcessPlace& place, const Endpoint& endpoint,
-                      std::uint64_t configuration, Clock::time_point deadline, std::string& reason,
-                      Milliseconds& silence) {
+                      const RendezvousOptions& options, Clock::time_point deadline,
+                      std::string& reason, Milliseconds& silence) {
   Handle socket = connect_to(endpoint, deadline, reason);
   if (!socket) return {};
   // A fresh connection takes as little as this at once.
-  if (send(socket, hello_of(place, configuration)).closed) return {};
+  if (send(socket, hello_of(place, options.configuration)).closed) return {};
   try {
     const auto answer =
         await_message(socket, std::min(deadline, Clock::now() + kIntroduction), reason);
@@ -78,8 +78,9 @@ Handle introduce_once(const ProcessPlace& place, const Endpoint& endpoint,
     if (reader.kind() != Kind::reject) throw WireError("an unexpected answer");
     reason = "it refuses: " + printable(reader.text(kMaxText));
     if (reader.u32() == 0)
-      throw UserError(fmt::format("rank {} was refused by the rendezvous at {}: {}", place.rank,
-                                  to_text(endpoint), reason.substr(reason.find(' ') + 1)));
+      throw UserError(fmt::format("{} {} was refused by the rendezvous at {}: {}", options.noun,
+                                  place.rank, to_text(endpoint),
+                                  reason.substr(reason.find(' ') + 1)));
   } catch (const WireError&) {
     reason = "what answers there is no rendezvous of MegaTrain";
   }
@@ -88,13 +89,14 @@ Handle introduce_once(const ProcessPlace& place, const Endpoint& endpoint,
 
 }  // namespace
 
-Handle introduce(const ProcessPlace& place, const Endpoint& endpoint, std::uint64_t configuration,
-                 Clock::time_point deadline, Milliseconds& silence) {
+Handle introduce(const ProcessPlace& place, const Endpoint& endpoint,
+                 const RendezvousOptions& options, Clock::time_point deadline,
+                 Milliseconds& silence) {
   const Clock::time_point begin = Clock::now();
   std::string reason = "it does not answer";
   Milliseconds pause = kFirstPause;
   for (;;) {
-    Handle socket = introduce_once(place, endpoint, configuration, deadline, reason, silence);
+    Handle socket = introduce_once(place, endpoint, options, deadline, reason, silence);
     if (socket) return socket;
     if (Clock::now() + pause >= deadline) break;
     std::this_thread::sleep_for(pause);
@@ -102,11 +104,11 @@ Handle introduce(const ProcessPlace& place, const Endpoint& endpoint, std::uint6
   }
   const auto waited = std::chrono::duration<double>(Clock::now() - begin).count();
   throw UserError(fmt::format(
-      "rank {} could not join the rendezvous at {} within {:.3g} s ({}): {}; look whether it runs "
+      "{} {} could not join the rendezvous at {} within {:.3g} s ({}): {}; look whether it runs "
       "and whether that address and port can be reached from here",
-      place.rank, to_text(endpoint), waited, reason,
+      options.noun, place.rank, to_text(endpoint), waited, reason,
       place.served ? "megatrain launch on node 0 is missing"
-                   : "rank 0, which serves it, is missing"));
+                   : options.noun + " 0, which serves it, is missing"));
 }
 
 Rendezvous::Link::Link(const ProcessPlace& place, Handle socket, Milliseconds silence,
@@ -144,8 +146,8 @@ Rendezvous::Link::Answer Rendezvous::Link::ask(
   answers_.erase(request);
   if (got.here) return got;
   if (is_over()) throw RankLost(*trouble_);
-  throw Error(fmt::format("rank {}: {} got no answer within {:.3g} s", place_.rank, what,
-                          static_cast<double>(limit.count()) / 1e3));
+  throw Error(fmt::format("{} {}: {} got no answer within {:.3g} s", options_.noun, place_.rank,
+                          what, static_cast<double>(limit.count()) / 1e3));
 }
 
 void Rendezvous::Link::tell(std::string message) {
@@ -166,7 +168,7 @@ void Rendezvous::Link::working_on(std::string_view doing, Milliseconds limit) {
 void Rendezvous::Link::fail(std::string_view reason) {
   const std::lock_guard lock(mutex_);
   if (trouble_) return;
-  trouble_ = fmt::format("rank {} failed: {}", place_.rank, reason);
+  trouble_ = fmt::format("{} {} failed: {}", options_.noun, place_.rank, reason);
   out_ += MessageWriter(Kind::fail).text(reason.substr(0, kMaxText)).finish();
   waker_.wake();
   answered_.notify_all();
@@ -204,7 +206,7 @@ void Rendezvous::Link::run() {
     depart();
   else if (!stop_)
     raise(fmt::format("the rendezvous at {} is gone: {} has ended", to_text(place_.rendezvous),
-                      place_.served ? "megatrain launch on node 0" : "rank 0"));
+                      place_.served ? "megatrain launch on node 0" : options_.noun + " 0"));
 }
 
 /// Says that this rank lives, and looks after its watchdog. @returns when to do so again
@@ -226,7 +228,7 @@ Clock::time_point Rendezvous::Link::beat(Clock::time_point now) {
     }
     if (work_deadline_) wake = std::min(wake, *work_deadline_);
   }
-  if (!late.empty()) raise(fmt::format("rank {} failed: {}", place_.rank, late));
+  if (!late.empty()) raise(fmt::format("{} {} failed: {}", options_.noun, place_.rank, late));
   return wake;
 }
 

@@ -21,8 +21,9 @@ namespace megatrain::parallel {
 /// Connects to `endpoint` and introduces this rank, again and again until `deadline`.
 /// @param silence  set to what the server says
 /// @throws UserError when it is refused, or when nobody answers
-Handle introduce(const ProcessPlace& place, const Endpoint& endpoint, std::uint64_t configuration,
-                 Clock::time_point deadline, Milliseconds& silence);
+Handle introduce(const ProcessPlace& place, const Endpoint& endpoint,
+                 const RendezvousOptions& options, Clock::time_point deadline,
+                 Milliseconds& silence);
 
 class Rendezvous::Link {
  public:

@@ -56,14 +56,14 @@ std::optional<std::string> Registry::mismatch(MessageReader& hello, int& rank, b
                        party_.generation, may_pass ? "" : ": it should have ended with its own");
   }
   if (world != static_cast<std::uint32_t>(party_.world))
-    return fmt::format("it counts {} ranks, this rendezvous {}", world, party_.world);
-  if (number >= world) return fmt::format("there is no rank {} of {}", number, world);
+    return fmt::format("it counts {} {}s, this rendezvous {}", world, party_.noun, party_.world);
+  if (number >= world) return fmt::format("there is no {} {} of {}", party_.noun, number, world);
   rank = static_cast<int>(number);
   if (party_.configuration && *party_.configuration != comer.configuration)
     return fmt::format(
-        "its configuration has hash {:016x}, that of this run {:016x}: all ranks need the same "
-        "options and files",
-        comer.configuration, *party_.configuration);
+        "its configuration has hash {:016x}, that of this run {:016x}: all {}s need the "
+        "same options and files",
+        comer.configuration, *party_.configuration, party_.noun);
   const Member& known = member(rank);
   if (known.state == State::present) return fmt::format("{} is here already", who(rank));
   if (known.state != State::absent)
@@ -102,7 +102,7 @@ bool Registry::admit(int peer, std::string_view hello, Clock::time_point now) {
 
 void Registry::refuse(int peer, int rank, const std::string& reason, bool may_pass) {
   if (rank >= 0 && member(rank).state == State::absent) member(rank).refusal = reason;
-  refusals_.push_back(rank < 0 ? reason : fmt::format("rank {}: {}", rank, reason));
+  refusals_.push_back(rank < 0 ? reason : fmt::format("{} {}: {}", party_.noun, rank, reason));
   outputs_.push_back({peer,
                       MessageWriter(Kind::reject)
                           .text(std::string_view(reason).substr(0, kMaxText))
@@ -312,8 +312,8 @@ void Registry::begin_wait(int rank) {
 std::string Registry::who(int rank) const {
   const Member& one = member(rank);
   return one.state == State::absent
-             ? fmt::format("rank {}", rank)
-             : fmt::format("rank {} (process {} on {})", rank, one.process, one.host);
+             ? fmt::format("{} {}", party_.noun, rank)
+             : fmt::format("{} {} (process {} on {})", party_.noun, rank, one.process, one.host);
 }
 
 std::string Registry::missing(const std::function<bool(int)>& is_here) const {

@@ -23,6 +23,7 @@ struct Party {
   int generation = 0;
   /// A hash of what all ranks must have in common. Not given: what the first rank to come has.
   std::optional<std::uint64_t> configuration;
+  std::string noun = "rank";  ///< what is counted, for messages
 };
 
 class Registry {
