@@ -16,6 +16,7 @@
 #include "io/file.h"
 #include "launcher/console.h"
 #include "launcher/process/agents.h"
+#include "launcher/process/environment.h"
 #include "launcher/process/guard.h"
 #include "launcher/process/rank_group.h"
 #include "launcher/process/signal_queue.h"
@@ -32,17 +33,6 @@ namespace fs = std::filesystem;
 /// What a command returns for a request that cannot be met: the same request again is no help.
 constexpr int kUserErrorCode = 2;
 constexpr std::chrono::seconds kLongestPause{30};
-
-parallel::Environment own_process_environment() {
-  parallel::Environment environment;
-  for (char** one = environ; one != nullptr && *one != nullptr; ++one) {
-    const std::string_view text = *one;
-    const std::size_t equals = text.find('=');
-    if (equals != std::string_view::npos)
-      environment.emplace(text.substr(0, equals), text.substr(equals + 1));
-  }
-  return environment;
-}
 
 parallel::NodeOverrides overrides_of(const LaunchOptions& options) {
   const auto number = [](const std::optional<Index>& value) {
@@ -172,13 +162,18 @@ class Launch {
 
   /// The ranks' own meeting place, on node 0. A port of its own for each generation: a process of
   /// an earlier one finds nobody.
-  std::unique_ptr<parallel::RendezvousServer> serve(int generation, Supervisor& supervisor) const {
+  std::unique_ptr<parallel::RendezvousServer> serve(int generation) {
     parallel::ServerOptions options;
     options.party.run_id = node_.run_id;
     options.party.world = ranks_.world;
     options.party.generation = generation;
     options.host = node_.nodes == 1 ? "127.0.0.1" : "";
-    options.on_trouble = [&supervisor](const std::string& reason) { supervisor.suspect(reason); };
+    options.on_trouble = [this, generation](const parallel::Trouble& trouble) {
+      agents_->post({.kind = Notice::Kind::suspect,
+                     .generation = generation,
+                     .rank = trouble.rank,
+                     .text = trouble.reason});
+    };
     options.log = log_;
     return std::make_unique<parallel::RendezvousServer>(std::move(options));
   }
@@ -198,7 +193,7 @@ class Launch {
                           [this](std::string_view text) { say(text); });
     const std::optional<fs::path> logs = logs_of(generation);
     std::unique_ptr<parallel::RendezvousServer> server;
-    if (node_.node == 0) server = serve(generation, supervisor);
+    if (node_.node == 0) server = serve(generation);
     std::string port;
     signals_.run_interruptible([&] {
       port = agents_
@@ -215,9 +210,12 @@ class Launch {
       return supervisor.watch(group);
     } catch (const UserError& error) {
       // The ranks of other nodes would wait for ours.
-      agents_->post({Notice::Kind::failed, generation, kUserErrorCode,
-                     fmt::format("node {} cannot start its ranks: {}", node_.node, error.what())});
-      agents_->post({Notice::Kind::ended, generation, 0, std::string()});
+      agents_->post(
+          {.kind = Notice::Kind::failed,
+           .generation = generation,
+           .number = kUserErrorCode,
+           .text = fmt::format("node {} cannot start its ranks: {}", node_.node, error.what())});
+      agents_->post({.kind = Notice::Kind::ended, .generation = generation});
       throw;
     }
   }
@@ -248,7 +246,7 @@ class Launch {
 int launch(const LaunchOptions& options, const std::vector<std::string>& own_commands) {
   // A reader of the output that goes away, as head does, shall not end the ranks.
   std::signal(SIGPIPE, SIG_IGN);
-  parallel::Environment environment = own_process_environment();
+  parallel::Environment environment = program_environment();
   const parallel::NodePlace node = detect_node(environment, overrides_of(options));
   RankProgram program = program_of(options, own_commands, std::move(environment));
   Console console;

@@ -10,8 +10,8 @@ namespace megatrain::launcher {
 namespace {
 
 std::string to_text(const Notice& notice) {
-  const std::string text = fmt::format("{} {} {}\n{}", static_cast<int>(notice.kind),
-                                       notice.generation, notice.number, notice.text);
+  const std::string text = fmt::format("{} {} {} {}\n{}", static_cast<int>(notice.kind),
+                                       notice.generation, notice.rank, notice.number, notice.text);
   return text.substr(0, parallel::kMaxExchanged);
 }
 
@@ -19,7 +19,7 @@ std::optional<Notice> from_text(int node, const std::string& text) {
   std::istringstream in(text);
   int kind = 0;
   Notice notice{};
-  if (!(in >> kind >> notice.generation >> notice.number) || kind < 0 ||
+  if (!(in >> kind >> notice.generation >> notice.rank >> notice.number) || kind < 0 ||
       kind > static_cast<int>(Notice::Kind::ended))
     return std::nullopt;
   in.get();
@@ -42,16 +42,17 @@ Agents::Agents(const parallel::NodePlace& place, std::uint64_t configuration,
   here.rendezvous = place.rendezvous;
   here.source = place.source;
   rendezvous_ = std::make_unique<parallel::Rendezvous>(
-      here, parallel::RendezvousOptions{.noun = "node",
-                                        .configuration = configuration,
-                                        .join_limit = limit,
-                                        .on_trouble = [this](const std::string&) { waker_.wake(); },
-                                        .on_post =
-                                            [this](int node, const std::string& text) {
-                                              if (auto notice = from_text(node, text))
-                                                deliver(*std::move(notice));
-                                            },
-                                        .log = std::move(log)});
+      here,
+      parallel::RendezvousOptions{.noun = "node",
+                                  .configuration = configuration,
+                                  .join_limit = limit,
+                                  .on_trouble = [this](const parallel::Trouble&) { waker_.wake(); },
+                                  .on_post =
+                                      [this](int node, const std::string& text) {
+                                        if (auto notice = from_text(node, text))
+                                          deliver(*std::move(notice));
+                                      },
+                                  .log = std::move(log)});
 }
 
 std::vector<std::string> Agents::exchange(const std::string& name, const std::string& value) {
@@ -76,7 +77,7 @@ std::optional<Notice> Agents::take() {
   return notice;
 }
 
-std::optional<std::string> Agents::trouble() const {
+std::optional<parallel::Trouble> Agents::trouble() const {
   return rendezvous_ ? rendezvous_->trouble() : std::nullopt;
 }
 

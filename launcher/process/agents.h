@@ -17,14 +17,16 @@ namespace megatrain::launcher {
 /// Something that a node says to all. Every node takes the same notices in the same order.
 struct Notice {
   enum class Kind {
-    signal,  ///< number: forward it to the ranks
-    failed,  ///< number: the exit code; text: what happened. Nobody's ranks can go on
-    ended,   ///< number: 0 or 75; no rank of that node runs any more
+    signal,   ///< number: forward it to the ranks
+    suspect,  ///< rank; text: why it is thought to be the first that failed
+    failed,   ///< rank, number: its exit code; text: what happened. Nobody's ranks can go on
+    ended,    ///< number: 0 or 75; no rank of that node runs any more
   };
   Kind kind;
   int generation;
-  int number;
-  std::string text;
+  int rank = -1;
+  int number = 0;
+  std::string text = {};
   int node = 0;  ///< who says it
 };
 
@@ -45,7 +47,7 @@ class Agents {
   [[nodiscard]] int descriptor() const { return waker_.descriptor(); }
   void clear() const { waker_.clear(); }
   /// Says which node is gone, when one is: there is no going on then.
-  [[nodiscard]] std::optional<std::string> trouble() const;
+  [[nodiscard]] std::optional<parallel::Trouble> trouble() const;
 
  private:
   void deliver(Notice notice);

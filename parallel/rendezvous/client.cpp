@@ -171,6 +171,6 @@ void Rendezvous::working_on(std::string_view doing, Milliseconds limit) {
 
 void Rendezvous::fail(std::string_view reason) { link_->fail(reason); }
 
-std::optional<std::string> Rendezvous::trouble() const { return link_->trouble(); }
+std::optional<Trouble> Rendezvous::trouble() const { return link_->trouble(); }
 
 }  // namespace megatrain::parallel

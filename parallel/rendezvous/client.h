@@ -23,7 +23,12 @@ namespace megatrain::parallel {
 /// names it.
 class RankLost : public Error {
  public:
-  using Error::Error;
+  explicit RankLost(const Trouble& trouble) : Error(trouble.reason), rank_(trouble.rank) {}
+  /// Whose fault it is; -1: of who serves the rendezvous and is no rank.
+  [[nodiscard]] int rank() const { return rank_; }
+
+ private:
+  int rank_;
 };
 
 struct RendezvousOptions {
@@ -35,7 +40,7 @@ struct RendezvousOptions {
   /// Where this process serves: a rank that nothing is heard of for so long is lost.
   Milliseconds silence{10'000};
   /// Called once, from a thread of the rendezvous, when the work is over for all: see RankLost.
-  std::function<void(const std::string&)> on_trouble;
+  std::function<void(const Trouble&)> on_trouble;
   /// Called, from the same thread, with each post of a rank, one's own included. All ranks see all
   /// posts in one order.
   std::function<void(int rank, const std::string&)> on_post;
@@ -86,7 +91,7 @@ class Rendezvous {
   /// Ends the work for all: this rank has failed.
   void fail(std::string_view reason);
   /// What ended the work, if something did.
-  [[nodiscard]] std::optional<std::string> trouble() const;
+  [[nodiscard]] std::optional<Trouble> trouble() const;
 
  private:
   class Link;

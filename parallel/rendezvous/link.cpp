@@ -168,13 +168,14 @@ void Rendezvous::Link::working_on(std::string_view doing, Milliseconds limit) {
 void Rendezvous::Link::fail(std::string_view reason) {
   const std::lock_guard lock(mutex_);
   if (trouble_) return;
-  trouble_ = fmt::format("{} {} failed: {}", options_.noun, place_.rank, reason);
+  trouble_ =
+      Trouble{place_.rank, fmt::format("{} {} failed: {}", options_.noun, place_.rank, reason)};
   out_ += MessageWriter(Kind::fail).text(reason.substr(0, kMaxText)).finish();
   waker_.wake();
   answered_.notify_all();
 }
 
-std::optional<std::string> Rendezvous::Link::trouble() const {
+std::optional<Trouble> Rendezvous::Link::trouble() const {
   const std::lock_guard lock(mutex_);
   return trouble_;
 }
@@ -197,7 +198,8 @@ void Rendezvous::Link::run() {
     if ((polled[1].revents & ~POLLOUT) != 0) open = read();
     if (open && !flush()) open = false;
     if (open && Clock::now() - heard_ >= silence_) {
-      raise(fmt::format("nothing was heard of the rendezvous at {} for {:.3g} s",
+      raise(server(),
+            fmt::format("nothing was heard of the rendezvous at {} for {:.3g} s",
                         to_text(place_.rendezvous), static_cast<double>(silence_.count()) / 1e3));
       open = false;
     }
@@ -205,7 +207,8 @@ void Rendezvous::Link::run() {
   if (open)
     depart();
   else if (!stop_)
-    raise(fmt::format("the rendezvous at {} is gone: {} has ended", to_text(place_.rendezvous),
+    raise(server(),
+          fmt::format("the rendezvous at {} is gone: {} has ended", to_text(place_.rendezvous),
                       place_.served ? "megatrain launch on node 0" : options_.noun + " 0"));
 }
 
@@ -228,7 +231,8 @@ Clock::time_point Rendezvous::Link::beat(Clock::time_point now) {
     }
     if (work_deadline_) wake = std::min(wake, *work_deadline_);
   }
-  if (!late.empty()) raise(fmt::format("{} {} failed: {}", options_.noun, place_.rank, late));
+  if (!late.empty())
+    raise(place_.rank, fmt::format("{} {} failed: {}", options_.noun, place_.rank, late));
   return wake;
 }
 
@@ -240,8 +244,8 @@ bool Rendezvous::Link::read() {
     in_.append({bytes.data(), got.bytes});
     while (const std::optional<std::string> message = in_.next()) take(*message);
   } catch (const WireError& error) {
-    raise(fmt::format("the rendezvous at {} sent what it should not: {}",
-                      to_text(place_.rendezvous), error.what()));
+    raise(server(), fmt::format("the rendezvous at {} sent what it should not: {}",
+                                to_text(place_.rendezvous), error.what()));
     return false;
   }
   return !got.closed;
@@ -255,8 +259,10 @@ void Rendezvous::Link::take(std::string_view message) {
   switch (reader.kind()) {
     case Kind::beat:
       return;
-    case Kind::trouble:
-      return raise(printable(reader.text(kMaxText)));
+    case Kind::trouble: {
+      const auto rank = static_cast<int>(reader.u32());
+      return raise(rank, printable(reader.text(kMaxText)));
+    }
     case Kind::posted: {
       const auto rank = static_cast<int>(reader.u32());
       const std::string text = reader.text(kMaxExchanged);
@@ -304,14 +310,14 @@ bool Rendezvous::Link::flush() {
   return true;
 }
 
-void Rendezvous::Link::raise(const std::string& reason) {
+void Rendezvous::Link::raise(int rank, const std::string& reason) {
   {
     const std::lock_guard lock(mutex_);
     if (trouble_) return;
-    trouble_ = reason;
+    trouble_ = Trouble{rank, reason};
     answered_.notify_all();
   }
-  if (options_.on_trouble) options_.on_trouble(reason);
+  if (options_.on_trouble) options_.on_trouble({rank, reason});
 }
 
 /// Sends what is left and reads until the other side has closed: closing with something unread

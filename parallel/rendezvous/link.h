@@ -48,15 +48,17 @@ class Rendezvous::Link {
   void tell(std::string message);
   void working_on(std::string_view doing, Milliseconds limit);
   void fail(std::string_view reason);
-  [[nodiscard]] std::optional<std::string> trouble() const;
+  [[nodiscard]] std::optional<Trouble> trouble() const;
 
  private:
+  /// Who serves the rendezvous; -1: no rank does.
+  [[nodiscard]] int server() const { return place_.served ? -1 : 0; }
   void run();
   [[nodiscard]] Clock::time_point beat(Clock::time_point now);
   bool read();
   void take(std::string_view message);
   bool flush();
-  void raise(const std::string& reason);
+  void raise(int rank, const std::string& reason);
   void depart();
 
   const ProcessPlace place_;
@@ -74,7 +76,7 @@ class Rendezvous::Link {
   std::string out_;
   std::map<std::uint32_t, Answer> answers_;
   std::uint32_t next_request_ = 0;
-  std::optional<std::string> trouble_;
+  std::optional<Trouble> trouble_;
   std::string doing_;
   std::optional<Clock::time_point> work_deadline_;
   Milliseconds work_limit_{0};

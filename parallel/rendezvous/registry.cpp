@@ -68,7 +68,7 @@ std::optional<std::string> Registry::mismatch(MessageReader& hello, int& rank, b
   if (known.state == State::present) return fmt::format("{} is here already", who(rank));
   if (known.state != State::absent)
     return fmt::format("{} was here already and is gone", who(rank));
-  if (trouble_) return fmt::format("this generation has ended: {}", *trouble_);
+  if (trouble_) return fmt::format("this generation has ended: {}", trouble_->reason);
   return std::nullopt;
 }
 
@@ -130,7 +130,7 @@ void Registry::receive(int peer, std::string_view message, Clock::time_point now
       member(rank).doing = printable(reader.text(kMaxText));
       return reader.end();
     case Kind::fail:
-      return raise(fmt::format("{} failed: {}", who(rank), printable(reader.text(kMaxText))));
+      return raise(rank, fmt::format("{} failed: {}", who(rank), printable(reader.text(kMaxText))));
     case Kind::leave:
       return leave(rank);
     default:
@@ -231,17 +231,19 @@ void Registry::lose(int peer, std::string_view reason) {
   if (member(rank).state != State::present) return;
   std::string text = fmt::format("{} was lost: {}", who(rank), reason);
   member(rank).state = State::lost;
-  raise(text);
+  raise(rank, text);
 }
 
-void Registry::raise(const std::string& reason) {
+void Registry::raise(int rank, const std::string& reason) {
   if (trouble_) return;  // what follows is its consequence
-  trouble_ = reason;
+  trouble_ = Trouble{rank, reason};
   key_waits_.clear();
   exchanges_.clear();
-  for (int rank = 0; rank < party_.world; ++rank)
-    send(rank,
-         MessageWriter(Kind::trouble).text(std::string_view(reason).substr(0, kMaxText)).finish());
+  for (int other = 0; other < party_.world; ++other)
+    send(other, MessageWriter(Kind::trouble)
+                    .u32(static_cast<std::uint32_t>(rank))
+                    .text(std::string_view(reason).substr(0, kMaxText))
+                    .finish());
 }
 
 void Registry::tick(Clock::time_point now) {

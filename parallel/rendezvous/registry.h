@@ -26,6 +26,12 @@ struct Party {
   std::string noun = "rank";  ///< what is counted, for messages
 };
 
+/// What has ended the work of all.
+struct Trouble {
+  int rank = -1;       ///< whose fault it is; -1: nobody's who is counted
+  std::string reason;  ///< names it
+};
+
 class Registry {
  public:
   /// Something to send to the connection `peer`.
@@ -55,7 +61,7 @@ class Registry {
   /// Words about connections that were refused since the last call.
   std::vector<std::string> take_refusals();
   /// What ended this generation's work, if something did.
-  [[nodiscard]] const std::optional<std::string>& trouble() const { return trouble_; }
+  [[nodiscard]] const std::optional<Trouble>& trouble() const { return trouble_; }
   /// Ranks that have come and not left.
   [[nodiscard]] int present() const;
 
@@ -89,7 +95,7 @@ class Registry {
   void exchange(int rank, MessageReader& message, Clock::time_point now);
   void post(int rank, MessageReader& message);
   void leave(int rank);
-  void raise(const std::string& reason);
+  void raise(int rank, const std::string& reason);
   void send(int rank, std::string bytes, bool close = false);
   void answer_refused(const Wait& wait, std::string_view reason);
   void begin_wait(int rank);
@@ -110,7 +116,7 @@ class Registry {
   std::map<std::string, Exchange> exchanges_;
   std::vector<Output> outputs_;
   std::vector<std::string> refusals_;
-  std::optional<std::string> trouble_;
+  std::optional<Trouble> trouble_;
   Clock::time_point next_beat_;
 };
 

@@ -166,14 +166,18 @@ class RendezvousServer::Loop {
     }
     for (const std::string& refusal : registry_.take_refusals())
       options_.log.warning("rendezvous: a connection was refused: " + refusal);
+    tell_trouble();
     flush();
-    if (registry_.trouble() && !told_) {
-      told_ = true;
-      if (options_.on_trouble) options_.on_trouble(*registry_.trouble());
-    }
+    tell_trouble();
     const std::lock_guard lock(mutex_);
     present_ = registry_.present();
     if (present_ == 0) emptied_.notify_all();
+  }
+
+  void tell_trouble() {
+    if (!registry_.trouble() || told_) return;
+    told_ = true;
+    if (options_.on_trouble) options_.on_trouble(*registry_.trouble());
   }
 
   void flush() {

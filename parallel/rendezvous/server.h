@@ -19,8 +19,8 @@ struct ServerOptions {
   std::uint16_t port = 0;        ///< 0: the system picks one
   Milliseconds silence{10'000};  ///< a rank that nothing is heard of for so long is lost
   /// Called once, from the server's thread, with what ended the work: a rank is lost, or says that
-  /// it failed.
-  std::function<void(const std::string&)> on_trouble;
+  /// it failed. The ranks hear of it later.
+  std::function<void(const Trouble&)> on_trouble;
   Logger log;  ///< connections that are refused are warnings
 };
 

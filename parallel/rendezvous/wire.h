@@ -42,7 +42,7 @@ enum class Kind : std::uint8_t {
   values,        ///< request, count, values by rank
   refused,       ///< request, reason
   posted,        ///< rank, text
-  trouble,       ///< reason
+  trouble,       ///< rank, reason
 };
 
 /// Bytes that are no message.

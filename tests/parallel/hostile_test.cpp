@@ -67,7 +67,7 @@ class HostileTest : public testing::Test {
     ServerOptions result = server_options(2, words_);
     result.party.configuration = 7;
     result.silence = silence;
-    result.on_trouble = [this](const std::string& reason) { troubles_.add(reason); };
+    result.on_trouble = [this](const Trouble& trouble) { troubles_.add(trouble.reason); };
     return result;
   }
   /// That the server still serves.

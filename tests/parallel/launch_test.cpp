@@ -108,7 +108,13 @@ TEST_F(LaunchTest, ARankKilledBySignalIsReported) {
   EXPECT_EQ(run.wait(), 128 + SIGKILL);
   EXPECT_TRUE(says(run.output(), "rank 2 on "));
   EXPECT_TRUE(says(run.output(), "failed: signal 9"));
-  EXPECT_TRUE(says(run.output(), "lost: rank 2"));
+}
+
+TEST_F(LaunchTest, AHungRankIsReported) {
+  Started run(launch({"--nproc-per-node", "2", "--grace", "1", rank_program(), "stuck"}));
+  EXPECT_EQ(run.wait(), 3);
+  EXPECT_TRUE(says(run.output(), "rank 1 failed: it makes no progress"));
+  EXPECT_TRUE(says(run.output(), "step 5, unit 2"));
 }
 
 TEST_F(LaunchTest, WhoIgnoresTheEndIsKilled) {
@@ -219,6 +225,9 @@ TEST_F(LaunchTest, Refused) {
   refused({"--nnodes", "2", "true"}, "--node-rank");
   refused({"--nnodes", "2", "--node-rank", "0", "true"}, "--rendezvous HOST:PORT");
   refused({"true"}, "another launcher", {{"LOCAL_RANK", "0"}});
+  refused({"--nproc-per-node", "2", "train", "--model", "llama-tiny", "--data", "x", "--out",
+           folder_ / "out", "--steps", "1"},
+          "does not share its work among ranks yet");
   refused({"--log-dir", "/proc/none", "true"}, "/proc/none");
 }
 
