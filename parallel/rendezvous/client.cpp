@@ -66,6 +66,12 @@ Rendezvous::Rendezvous(const ProcessPlace& place, RendezvousOptions options)
   } catch (const RankLost&) {
     throw;
   } catch (const Error& error) {
+    // The others shall not think that this rank is to blame.
+    if (server_) {
+      link_->fail(error.what());
+      link_.reset();
+      server_->wait_until_empty(kLingerInTrouble);
+    }
     throw UserError(error.what());
   }
 }

@@ -144,8 +144,8 @@ Rendezvous::Link::Answer Rendezvous::Link::ask(
                        [&] { return answer.here || is_over(); });
   Answer got = std::move(answer);
   answers_.erase(request);
+  if (is_over() && (!got.here || got.refusal)) throw RankLost(*trouble_);
   if (got.here) return got;
-  if (is_over()) throw RankLost(*trouble_);
   throw Error(fmt::format("{} {}: {} got no answer within {:.3g} s", options_.noun, place_.rank,
                           what, static_cast<double>(limit.count()) / 1e3));
 }

@@ -117,6 +117,7 @@ void Registry::receive(int peer, std::string_view message, Clock::time_point now
   const int rank = found->second;
   MessageReader reader(message);
   member(rank).heard = now;
+  if (trouble_ && reader.kind() != Kind::leave) return;  // it hears of it, or has already
   switch (reader.kind()) {
     case Kind::set:
       return set(rank, reader);
