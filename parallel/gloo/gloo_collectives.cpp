@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cstring>
 #include <initializer_list>
+#include <sstream>
 #include <string_view>
 #include <thread>
 #include <utility>
@@ -25,8 +26,19 @@ using std::chrono::milliseconds;
 
 /// Elements of a sum that each rank adds up at a time.
 constexpr Index kPiece = 65536;
-/// How long a rank that found peers late waits for those that found the same to say so.
-constexpr milliseconds kPatience{1000};
+/// How long a rank in trouble waits for its peers to say that they are in trouble too.
+class Deadline {
+ public:
+  [[nodiscard]] milliseconds left() const {
+    const auto left = std::chrono::ceil<milliseconds>(end_ - std::chrono::steady_clock::now());
+    return std::max(milliseconds(0), left);
+  }
+
+ private:
+  std::chrono::steady_clock::time_point end_ =
+      std::chrono::steady_clock::now() + std::chrono::seconds(1);
+};
+
 /// A slot that no collective of Gloo's uses.
 constexpr std::uint64_t kProbeSlot = std::uint64_t{0xFF} << 40;
 /// What Gloo writes where this rank itself broke the connection.
@@ -184,51 +196,58 @@ void GlooCollectives::run(const Call& call, const std::function<void()>& body) {
 }
 
 void GlooCollectives::fail(const Call& call, const std::string& what) {
-  const std::vector<int> lost = lost_peers();
-  PeerError error = explain(what, lost);
+  const std::string where = fmt::format("{} of '{}'", describe(call), name_);
+  PeerError error(fmt::format("rank {} was not answered: {}", rank_, what), {});
   {
     const std::lock_guard lock(mutex_);
     if (!failure_) failure_ = error;
   }
-  say_last_words(fmt::format("{} of '{}': {}", describe(call), name_, error.what()));
+  // First of all a sign of life: whoever says nothing is to blame.
+  say_last_words({{}, fmt::format("{}: {}", where, error.what())});
+  const std::vector<int> lost = lost_peers();
   shut_down();
-  if (lost.empty()) {
-    // Late, not gone. Whoever was there has found the same.
-    std::vector<int> silent;
-    const auto end = std::chrono::steady_clock::now() + kPatience;
-    for (int other = 0; other < size_; ++other) {
-      const auto left = std::chrono::ceil<milliseconds>(end - std::chrono::steady_clock::now());
-      if (other != rank_ && !last_words(other, std::max(milliseconds(0), left)))
-        silent.push_back(other);
-    }
-    if (!silent.empty()) {
+  if (!lost.empty()) error = explain(what, lost);
+  if (error.ranks().empty()) {
+    // Somebody is late, not gone: whoever was there has found the same and said so.
+    const std::vector<int> silent = silent_peers();
+    if (!silent.empty())
       error = PeerError(fmt::format("{}; no sign of {}", error.what(), list(silent)), silent);
-      const std::lock_guard lock(mutex_);
-      failure_ = error;
-    }
   }
-  throw PeerError(fmt::format("{} of '{}': {}", describe(call), name_, error.what()),
-                  error.ranks());
+  say_last_words({error.ranks(), fmt::format("{}: {}", where, error.what())});
+  {
+    const std::lock_guard lock(mutex_);
+    failure_ = error;
+  }
+  throw PeerError(fmt::format("{}: {}", where, error.what()), error.ranks());
 }
 
 PeerError GlooCollectives::explain(const std::string& what, const std::vector<int>& lost) {
-  if (lost.empty()) return {fmt::format("rank {} has trouble: {}", rank_, what), {}};
+  // Who was killed says nothing; those that it takes along do.
   std::vector<int> without_a_word;
-  std::vector<int> gave_up;
-  std::string words;
+  std::optional<PeerError> gave_up;
+  const Deadline deadline;
   for (const int other : lost) {
-    if (const auto said = last_words(other, milliseconds(0))) {
-      if (words.empty()) words = fmt::format("rank {} gave up: {}", other, *said);
-      gave_up.push_back(other);
-    } else {
+    const auto words = last_words(other, deadline.left());
+    if (!words)
       without_a_word.push_back(other);
-    }
+    else if (!gave_up || gave_up->ranks().empty())
+      gave_up = PeerError(fmt::format("rank {} gave up: {}", other, words->text), words->ranks);
   }
-  // Who was killed said nothing; those that it took along did.
-  if (!without_a_word.empty())
-    return {fmt::format("rank {} lost {}, without a word: {}", rank_, list(without_a_word), what),
-            without_a_word};
-  return {fmt::format("rank {} lost {}: {}", rank_, list(gave_up), words), gave_up};
+  if (without_a_word.empty()) return *gave_up;
+  return {fmt::format("rank {} lost {}, without a word: {}", rank_, list(without_a_word), what),
+          without_a_word};
+}
+
+std::vector<int> GlooCollectives::silent_peers() {
+  std::vector<int> silent;
+  const Deadline deadline;
+  for (int other = 0; other < size_; ++other)
+    if (other != rank_ && !last_words(other, deadline.left())) silent.push_back(other);
+  return silent;
+}
+
+std::string GlooCollectives::last_words_key(int of) const {
+  return fmt::format("gloo/{}/last words/{}", name_, of);
 }
 
 std::vector<int> GlooCollectives::lost_peers() {
@@ -247,17 +266,28 @@ std::vector<int> GlooCollectives::lost_peers() {
   return lost;
 }
 
-std::optional<std::string> GlooCollectives::last_words(int of, milliseconds patience) noexcept {
+std::optional<GlooCollectives::LastWords> GlooCollectives::last_words(
+    int of, milliseconds patience) noexcept {
   try {
-    return store_->get(fmt::format("gloo/{}/last words/{}", name_, of), patience);
+    const auto value = store_->get(last_words_key(of), patience);
+    if (!value) return {};
+    // A line of ranks, then the text.
+    std::istringstream lines(*value);
+    std::string first;
+    std::getline(lines, first);
+    LastWords words{.ranks = {}, .text = value->substr(std::min(value->size(), first.size() + 1))};
+    std::istringstream ranks(first);
+    for (int rank = 0; ranks >> rank;) words.ranks.push_back(rank);
+    return words;
   } catch (const std::exception&) {
     return {};  // the store may have gone with the rank that kept it
   }
 }
 
-void GlooCollectives::say_last_words(const std::string& why) noexcept {
+void GlooCollectives::say_last_words(const LastWords& words) noexcept {
   try {
-    store_->set(fmt::format("gloo/{}/last words/{}", name_, rank_), why);
+    store_->set(last_words_key(rank_),
+                fmt::format("{}\n{}", fmt::join(words.ranks, " "), words.text));
   } catch (const std::exception&) {
     return;  // as above; the others see the connection end
   }
@@ -269,7 +299,7 @@ void GlooCollectives::abort(std::string_view reason) noexcept {
     if (failure_) return;
     failure_ = PeerError(fmt::format("ended by rank {}: {}", rank_, reason), {rank_});
   }
-  say_last_words(std::string(reason));
+  say_last_words({{rank_}, std::string(reason)});
   shut_down();
 }
 

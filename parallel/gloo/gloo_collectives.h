@@ -47,12 +47,20 @@ class GlooCollectives final : public BlockingCollectives {
   /// `count` elements of send_ for each rank; of what comes back the sum into `sum`.
   void exchange_and_sum(const Call& call, float* sum, Index count);
 
+  /// Why a rank gave up, and whom it blames: nobody as long as it does not know.
+  struct LastWords {
+    std::vector<int> ranks;
+    std::string text;
+  };
   /// Peers whose connection is broken, by no doing of this rank.
   std::vector<int> lost_peers();
+  /// What became of the lost peers; blames nobody when they do not either.
   [[nodiscard]] PeerError explain(const std::string& what, const std::vector<int>& lost);
-  /// Why a rank gave up, if it said so within `patience`.
-  std::optional<std::string> last_words(int of, std::chrono::milliseconds patience) noexcept;
-  void say_last_words(const std::string& why) noexcept;
+  /// Peers that do not say that they are in trouble.
+  std::vector<int> silent_peers();
+  [[nodiscard]] std::string last_words_key(int of) const;
+  std::optional<LastWords> last_words(int of, std::chrono::milliseconds patience) noexcept;
+  void say_last_words(const LastWords& words) noexcept;
   /// Closes all connections, and wakes every thread that is inside a collective.
   void shut_down() noexcept;
 

@@ -67,18 +67,18 @@ class LocalGroup {
     {
       const UnorderedSection section;
       std::unique_lock lock(mutex_);
-      // Who makes another call never arrives, so the meeting fails for all.
-      if (*meeting->call == call) meeting->reached[at(rank)] = 1;
+      // After a failure nobody arrives, so that those who have are not left alone.
+      if (!failure_) meeting->reached[at(rank)] = 1;
       changed_.notify_all();
-      // Whoever is complete goes on, whatever has happened since.
       const auto ready = [&] {
         return meeting->complete(1) || failure_ || first_gone(*meeting) >= 0;
       };
       const bool in_time = changed_.wait_for(lock, deadline, ready);
       if (!meeting->complete(1)) {
-        if (!failure_) failure_ = explain(rank, call, *meeting, in_time, deadline);
+        if (!failure_) failure_ = explain(rank, *meeting, in_time, deadline);
         changed_.notify_all();
-        trouble = failure_;
+        trouble = PeerError(fmt::format("{} of '{}': {}", describe(call), name_, failure_->what()),
+                            failure_->ranks());
         differs = differs_;
       }
     }
@@ -112,7 +112,7 @@ class LocalGroup {
     const UnorderedSection section;
     const std::lock_guard lock(mutex_);
     if (failure_) return;
-    failure_ = PeerError(fmt::format("'{}' was ended by rank {}: {}", name_, rank, reason), {rank});
+    failure_ = PeerError(fmt::format("ended by rank {}: {}", rank, reason), {rank});
     changed_.notify_all();
   }
 
@@ -132,11 +132,10 @@ class LocalGroup {
       meeting.call = call;
     } else if (*meeting.call != call && !failure_) {
       differs_ = true;
-      failure_ =
-          PeerError(fmt::format("ranks of '{}' do not make the same calls: rank {} is in {}, "
-                                "others are in {}",
-                                name_, rank, describe(call), describe(*meeting.call)),
-                    {rank});
+      failure_ = PeerError(fmt::format("the ranks do not make the same calls: rank {} is in {}, "
+                                       "others are in {}",
+                                       rank, describe(call), describe(*meeting.call)),
+                           {rank});
     }
     return meeting;
   }
@@ -148,19 +147,17 @@ class LocalGroup {
     return -1;
   }
 
-  [[nodiscard]] PeerError explain(int rank, const Call& call, const Meeting& meeting, bool in_time,
+  [[nodiscard]] PeerError explain(int rank, const Meeting& meeting, bool in_time,
                                   milliseconds deadline) const {
     if (in_time) {
       const int gone = first_gone(meeting);
-      return {fmt::format("{} of '{}': rank {} waits for rank {}, which has left", describe(call),
-                          name_, rank, gone),
-              {gone}};
+      return {fmt::format("rank {} waits for rank {}, which has left", rank, gone), {gone}};
     }
     std::vector<int> missing;
     for (int other = 0; other < size_; ++other)
       if (meeting.reached[at(other)] == 0) missing.push_back(other);
-    return {fmt::format("{} of '{}': rank {} waited {} for {} {}", describe(call), name_, rank,
-                        deadline, missing.size() == 1 ? "rank" : "ranks", fmt::join(missing, ", ")),
+    return {fmt::format("rank {} waited {} for {} {}", rank, deadline,
+                        missing.size() == 1 ? "rank" : "ranks", fmt::join(missing, ", ")),
             missing};
   }
 
