@@ -63,8 +63,12 @@ std::vector<int> ProcessAxes::line(int rank, Axis axis) const {
 
 std::string ProcessAxes::line_name(int rank, Axis axis) const {
   const std::vector<int> ranks = line(rank, axis);
-  return fmt::format("{} of {} {}", name(axis), ranks.size() == 1 ? "rank" : "ranks",
-                     fmt::join(ranks, ", "));
+  if (ranks.size() == 1) return fmt::format("{} of rank {}", name(axis), rank);
+  // The axis and the first two decide the rest.
+  constexpr std::size_t kListed = 8;
+  if (ranks.size() > kListed)
+    return fmt::format("{} of ranks {}, {}, ..., {}", name(axis), ranks[0], ranks[1], ranks.back());
+  return fmt::format("{} of ranks {}", name(axis), fmt::join(ranks, ", "));
 }
 
 AxisCommunicators connect_axes(

@@ -59,7 +59,8 @@ class ProcessAxes {
   [[nodiscard]] int rank(const Coordinates& coordinates) const;
   /// The ranks that differ from `rank` along `axis` only, itself included, by their coordinate.
   [[nodiscard]] std::vector<int> line(int rank, Axis axis) const;
-  /// "tensor of ranks 4, 5", the same on each rank of the line and different from all other lines.
+  /// "tensor of ranks 4, 5", short, the same on each rank of the line, and different from all other
+  /// lines.
   [[nodiscard]] std::string line_name(int rank, Axis axis) const;
 
  private:

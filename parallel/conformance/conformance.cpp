@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <exception>
@@ -217,7 +218,8 @@ void check_equal_to_one(const Setting& setting,
   double largest = 0;
   for (const float value : expected) largest = std::max(largest, std::abs(double{value}));
   for (std::size_t i = 0; i < expected.size(); ++i) {
-    const bool same = std::memcmp(&result[i], &expected[i], sizeof(float)) == 0;
+    const bool same =
+        std::bit_cast<std::uint32_t>(result[i]) == std::bit_cast<std::uint32_t>(expected[i]);
     if (same || (bound > 0 && std::abs(double{result[i]} - double{expected[i]}) <= bound * largest))
       continue;
     throw ConformanceError(

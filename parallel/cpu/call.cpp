@@ -13,7 +13,7 @@ std::string_view name(Collective collective) {
 }
 
 std::string describe(const Call& call) {
-  const std::string start = fmt::format("{} {}", name(call.collective), call.number);
+  std::string start = fmt::format("{} {}", name(call.collective), call.number);
   switch (call.collective) {
     case Collective::broadcast:
       return fmt::format("{} ({} {} elements of rank {})", start, call.count, name(call.type),

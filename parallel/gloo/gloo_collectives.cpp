@@ -17,6 +17,7 @@
 #include <utility>
 
 #include "parallel/cpu/rank_order_sum.h"
+#include "parallel/gloo/quiet_pipes.h"
 
 namespace megatrain {
 
@@ -179,6 +180,7 @@ void GlooCollectives::exchange_and_sum(const Call& call, float* sum, Index count
 // --- When something goes wrong ---
 
 void GlooCollectives::run(const Call& call, const std::function<void()>& body) {
+  const QuietPipes quiet;
   const auto check = [&] {
     const std::lock_guard lock(mutex_);
     if (failure_)
@@ -303,16 +305,20 @@ void GlooCollectives::abort(std::string_view reason) noexcept {
   shut_down();
 }
 
-void GlooCollectives::shut_down() noexcept {
+void GlooCollectives::close_connections() noexcept {
   try {
     // A wait that times out is how Gloo closes all connections of a context and tells those who
     // wait on them; it has no other call that does both.
     double nothing = 0;
     mesh_->createUnboundBuffer(&nothing, sizeof nothing)->waitRecv(milliseconds(1));
   } catch (const std::exception&) {
-    // The time-out itself.
+    return;  // the time-out itself
   }
-  // It does not tell those whose transfer is half done.
+}
+
+void GlooCollectives::shut_down() noexcept {
+  close_connections();
+  // That does not tell those whose transfer is half done.
   for (;;) {
     {
       const std::lock_guard lock(mutex_);

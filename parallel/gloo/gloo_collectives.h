@@ -63,6 +63,7 @@ class GlooCollectives final : public BlockingCollectives {
   void say_last_words(const LastWords& words) noexcept;
   /// Closes all connections, and wakes every thread that is inside a collective.
   void shut_down() noexcept;
+  void close_connections() noexcept;
 
   const std::shared_ptr<GlooMesh> mesh_;
   const std::shared_ptr<KeyValueStore> store_;

@@ -5,6 +5,7 @@
 
 #include "parallel/cpu/cpu_communicator.h"
 #include "parallel/gloo/gloo_collectives.h"
+#include "parallel/gloo/quiet_pipes.h"
 #include "parallel/local/solo_communicator.h"
 
 namespace megatrain {
@@ -15,6 +16,7 @@ std::shared_ptr<::gloo::transport::Device> open_device(const GlooOptions& option
   if (options.address.empty())
     throw UserError("Gloo needs the address of this machine that the other ranks can reach");
   ::gloo::transport::tcp::attr attributes(options.address.c_str());
+  const QuietPipes quiet;  // for the thread that this starts
   try {
     return ::gloo::transport::tcp::CreateDevice(attributes);
   } catch (const std::exception& error) {

@@ -71,6 +71,7 @@ TEST(ProcessAxes, LinesPartitionTheWorldAndHaveNamesOfTheirOwn) {
   }
   EXPECT_EQ(box.line_name(0, Axis::tensor), "tensor of ranks 0, 1");
   EXPECT_EQ(box.line_name(3, Axis::context), "context of rank 3");
+  EXPECT_EQ(axes(1, 64, 1, 1, 2).line_name(3, Axis::data), "data of ranks 1, 3, ..., 127");
 }
 
 TEST(ProcessAxes, RefusesWhatIsNoBox) {

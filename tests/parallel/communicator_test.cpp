@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <atomic>
 #include <bit>
 #include <cmath>
@@ -35,8 +36,8 @@ struct Case {
   int size;
 };
 
-void PrintTo(const Case& value, std::ostream* stream) {
-  *stream << (value.kind == Kind::local ? "local" : "gloo") << " " << value.size;
+std::ostream& operator<<(std::ostream& stream, const Case& value) {
+  return stream << (value.kind == Kind::local ? "local " : "gloo ") << value.size;
 }
 
 std::vector<Case> cases(int smallest) {
@@ -97,7 +98,7 @@ float expected_sum(int size, Index i) {
 std::uint32_t bits(float x) { return std::bit_cast<std::uint32_t>(x); }
 
 /// Odd ones, one that fills a piece of the sum, and one beyond.
-const std::vector<Index> kCounts{1, 3, 2048, 65536, 262145};
+constexpr std::array<Index, 5> kCounts{1, 3, 2048, 65536, 262145};
 
 /// Delays this rank's stream by a time that differs from rank to rank and from round to round.
 void dawdle(Rank& rank, int round) {

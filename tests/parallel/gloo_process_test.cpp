@@ -3,12 +3,12 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
-#include <signal.h>
 #include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <chrono>
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -36,9 +36,6 @@ class GlooProcesses : public testing::Test {
     folder_ = mkdtemp(pattern.data());
   }
   ~GlooProcesses() override { fs::remove_all(folder_); }
-  GlooProcesses(const GlooProcesses&) = delete;
-  GlooProcesses& operator=(const GlooProcesses&) = delete;
-
   [[nodiscard]] const fs::path& folder() const { return folder_; }
 
   /// Runs `size` processes; `victim` does as the scenario says.
