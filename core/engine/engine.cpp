@@ -142,6 +142,11 @@ const Plan& Engine::plan(Purpose purpose) const {
   return executor->plan();
 }
 
+double Engine::seconds_held() const {
+  const auto& train = executors_[index(Purpose::train)];
+  return train ? train->seconds_held() : 0;
+}
+
 std::size_t Engine::most_queued() const {
   return std::max(updates_.most_queued(), snapshots_.most_queued());
 }

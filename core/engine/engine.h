@@ -66,6 +66,9 @@ class Engine {
   [[nodiscard]] const Plan& plan(Purpose purpose) const;
   [[nodiscard]] Index device_bytes() const { return memory_.device_bytes(); }
   [[nodiscard]] Index pinned_bytes() const { return memory_.pinned_bytes(); }
+  /// Seconds so far that updates waited for readers of the state before them. The device's work may
+  /// have hidden them.
+  [[nodiscard]] double seconds_held() const;
   /// The most instructions' work that ever waited for a worker of the host at once.
   [[nodiscard]] std::size_t most_queued() const;
   /// For tests: see Executor.

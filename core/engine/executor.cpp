@@ -197,7 +197,11 @@ void Executor::wait(const InstructionList& list, const Instruction& i) {
       if (own == nullptr)
         queue->wait(ticket);  // the issuing thread waits for a counter, a unit ahead of the device
       else if (!queue->done(ticket))
-        own->enqueue([queue, ticket] { queue->wait(ticket); });
+        own->enqueue([this, queue, ticket] {
+          const double begin = seconds_now();
+          queue->wait(ticket);
+          seconds_held_ += seconds_now() - begin;
+        });
     }
     // Work of the host stream is done when it is issued.
   }

@@ -3,6 +3,7 @@
 /// Issues the instructions of a plan. It decides nothing: what to do, where, and after what is in
 /// the lists.
 
+#include <atomic>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -66,6 +67,8 @@ class Executor {
   void poison_released_slots(bool on) { poison_ = on; }
   /// Every update first sleeps this long. For tests.
   void slow_updates(double seconds) { slow_updates_ = seconds; }
+  /// Seconds so far that host work waited for host work of another stream: updates for readers.
+  [[nodiscard]] double seconds_held() const { return seconds_held_; }
 
   [[nodiscard]] const Plan& plan() const { return plan_; }
   /// Per token losses of the last body, in the order of the step's tokens.
@@ -116,6 +119,7 @@ class Executor {
   bool has_previous_body_ = false;
   bool poison_ = false;
   double slow_updates_ = 0;
+  std::atomic<double> seconds_held_ = 0;
 };
 
 }  // namespace megatrain

@@ -52,6 +52,7 @@ class Chooser {
         Choices choices = leanest(batch, waves);
         if (choices.waves > choices.micro_batches) continue;
         validate(choices, model_);
+        relieve_host(choices);
         if (!fits(choices)) continue;
         if (request_.purpose == Purpose::train) improve(choices);
         validate(choices, model_);
@@ -103,6 +104,37 @@ class Chooser {
     return choices;
   }
 
+  /// The smallest n of [0, high] for which `holds`, which once true stays true; high + 1 for none.
+  static Index first_that(Index high, const std::function<bool(Index)>& holds) {
+    Index low = 0;
+    for (++high; low < high;) {
+      const Index middle = low + (high - low) / 2;
+      if (holds(middle))
+        high = middle;
+      else
+        low = middle + 1;
+    }
+    return low;
+  }
+
+  /// The leanest choices spill every boundary. Where the host has no room for that, as many stay on
+  /// the device as it takes, or as fit there.
+  void relieve_host(Choices& choices) const {
+    if (request_.purpose != Purpose::train || request_.host_memory == 0 ||
+        is_forced(request_, "device-boundaries"))
+      return;
+    const auto bytes = [&](Index n) {
+      Choices attempt = choices;
+      attempt.device_boundaries = n;
+      return plan_bytes(model_, attempt);
+    };
+    const Index segments = ceil_div(layers_, choices.segment);
+    const Index wanted =
+        first_that(segments, [&](Index n) { return bytes(n).host() <= request_.host_memory; });
+    const Index too_many = first_that(segments, [&](Index n) { return bytes(n).device > budget_; });
+    choices.device_boundaries = std::max<Index>(0, std::min(wanted, too_many - 1));
+  }
+
   [[nodiscard]] bool fits(const Choices& choices) const {
     const PlanBytes bytes = plan_bytes(model_, choices);
     return bytes.device <= budget_ &&
@@ -130,7 +162,7 @@ class Chooser {
   /// slot, weights that need no second fetch.
   void improve(Choices& choices) const {
     const Index segments = ceil_div(layers_, choices.segment);
-    grow(choices, "device-boundaries", 0, segments,
+    grow(choices, "device-boundaries", choices.device_boundaries, segments,
          [](Choices& c, Index n) { c.device_boundaries = n; });
     if (choices.device_boundaries < segments) return;
     if (choices.segment == 1)
@@ -155,8 +187,9 @@ class Chooser {
     std::optional<PlanBytes> best;
     for (const Index batch : micro_batch_candidates())
       for (const Index waves : wave_candidates(request_.sequences / batch)) {
-        const Choices choices = leanest(batch, waves);
+        Choices choices = leanest(batch, waves);
         if (choices.waves > choices.micro_batches) continue;
+        relieve_host(choices);
         const PlanBytes bytes = plan_bytes(model_, choices);
         const auto rank = [&](const PlanBytes& b) {
           const bool too_large = b.device > budget_;

@@ -19,6 +19,7 @@ struct TrainState {
   double last_norm = 0;        ///< of its gradient, before clipping
   double best_evaluation = 0;  ///< lowest held-out loss, 0 before the first
   Index best_evaluation_step = 0;
+  bool evaluation_due = false;  ///< of this step, but training was stopped before or in it
   bool operator==(const TrainState&) const = default;
 };
 
@@ -27,7 +28,7 @@ struct TrainState {
 template <class State, class Visit>
 void for_each_field(State& state, Visit&& visit) {
   auto& [step, samples, tokens, applied, skipped, skipped_in_a_row, last_loss, last_norm,
-         best_evaluation, best_evaluation_step] = state;
+         best_evaluation, best_evaluation_step, evaluation_due] = state;
   visit("step", step);
   visit("samples", samples);
   visit("tokens", tokens);
@@ -38,6 +39,7 @@ void for_each_field(State& state, Visit&& visit) {
   visit("last_norm", last_norm);
   visit("best_evaluation", best_evaluation);
   visit("best_evaluation_step", best_evaluation_step);
+  visit("evaluation_due", evaluation_due);
 }
 
 }  // namespace megatrain

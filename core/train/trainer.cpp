@@ -81,7 +81,7 @@ StepMetrics Trainer::step(Trace* trace) {
   return metrics;
 }
 
-EvaluationMetrics Trainer::evaluate() {
+std::optional<EvaluationMetrics> Trainer::evaluate(const std::function<bool()>& stop) {
   require(evaluation_ != nullptr, "evaluation has data");
   const Choices& choices = engine_.plan(Purpose::evaluate).choices;
   Index count = evaluation_->samples();
@@ -90,6 +90,7 @@ EvaluationMetrics Trainer::evaluate() {
   metrics.step = state_.step;
   double sum = 0;
   for (Index first = 0; first < count; first += choices.step_sequences()) {
+    if (stop()) return std::nullopt;
     const Batch batch = evaluation_batch(choices, model_.config(), *evaluation_, first);
     for (const float loss : engine_.evaluate(batch.inputs)) sum += static_cast<double>(loss);
     metrics.tokens += batch.valid_tokens;
@@ -99,17 +100,24 @@ EvaluationMetrics Trainer::evaluate() {
     state_.best_evaluation = metrics.loss;
     state_.best_evaluation_step = state_.step;
   }
+  state_.evaluation_due = false;
   return metrics;
 }
 
 void Trainer::run(MetricsSink& sink, const std::function<bool()>& stop,
                   const std::function<Trace*(Index step)>& trace, Saver* saver) {
+  const auto evaluate_if_due = [&] {
+    if (!state_.evaluation_due) return;
+    if (const auto metrics = evaluate(stop)) sink.evaluation(*metrics);
+  };
+  evaluate_if_due();  // where the run before this one was stopped
   bool ending = state_.step >= options_.steps || stop();
   while (!ending) {
     sink.step(step(trace ? trace(state_.step + 1) : nullptr));
     const bool last = state_.step == options_.steps;
     const bool due = options_.evaluate_every > 0 && state_.step % options_.evaluate_every == 0;
-    if (evaluation_ != nullptr && (due || last)) sink.evaluation(evaluate());
+    state_.evaluation_due = evaluation_ != nullptr && (due || last);
+    evaluate_if_due();
     ending = last || stop();
     // After the evaluation, whose result belongs to the state.
     if (saver == nullptr) continue;

@@ -3,6 +3,7 @@
 /// The training loop: data, step, metrics; evaluation in between; a state that can be saved.
 
 #include <functional>
+#include <optional>
 
 #include "core/engine/engine.h"
 #include "core/optim/schedule.h"
@@ -31,10 +32,13 @@ class Trainer {
 
   /// One step. @throws Error when too many steps in a row were skipped
   StepMetrics step(Trace* trace = nullptr);
-  /// Mean held-out loss, after all updates so far.
-  EvaluationMetrics evaluate();
-  /// Steps until the options' end, or until stop() says so at a step boundary; evaluates when due
-  /// and at the end; flushes.
+  /// Mean held-out loss, after all updates so far; nullopt when stop() says so on the way. Then the
+  /// evaluation stays due (TrainState).
+  std::optional<EvaluationMetrics> evaluate(const std::function<bool()>& stop = [] {
+    return false;
+  });
+  /// Steps until the options' end, or until stop() says so at a step boundary or in an evaluation;
+  /// evaluates when due and at the end; flushes.
   /// @param trace  where to trace a step (counted from 1), or nullptr; absent: no step is traced
   /// @param saver  asked after every step whether its state is to be saved; nullptr: never. Every
   ///               state that it asked for has been handed over on return

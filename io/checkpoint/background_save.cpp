@@ -69,7 +69,6 @@ BackgroundSave::~BackgroundSave() {
 }
 
 void BackgroundSave::unit(Index unit) noexcept {
-  const Clock::time_point begin = Clock::now();
   try {
     const auto& blocks = blocks_of_unit_[static_cast<std::size_t>(unit)];
     copiers_.for_each(std::ssize(blocks),
@@ -78,7 +77,6 @@ void BackgroundSave::unit(Index unit) noexcept {
     fail(std::current_exception());
   }
   const std::lock_guard lock(mutex_);
-  report_.held += std::chrono::duration<double>(Clock::now() - begin).count();
   --units_to_come_;
   // Under the lock: whoever waits for the last unit may end this object's life.
   changed_.notify_all();

@@ -35,7 +35,6 @@ struct SaveOptions {
 struct SaveReport {
   Index bytes = 0;     ///< of all shards
   double seconds = 0;  ///< from the beginning until it was published
-  double held = 0;     ///< seconds that units were held for their copies, in sum
 };
 
 /// One save. Units are handed over as they become final (StateReader); their bytes are copied into

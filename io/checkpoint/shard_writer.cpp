@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <system_error>
 
 #include "io/hdf5/hdf5_file.h"
 
@@ -46,7 +47,6 @@ ShardWriter::ShardWriter(const std::filesystem::path& folder, std::vector<ShardS
     const std::filesystem::path path = folder / spec.name;
     shard->layout = create_hdf5(path, spec.datasets, attributes, bf16);
     shard->file = std::make_unique<DirectFile>(path, DirectFile::Mode::write);
-    shard->file->reserve(shard->layout.bytes);
     shard->manifest.name = spec.name;
     shard->manifest.bytes = shard->layout.bytes;
     for (const Hdf5DatasetSpec& dataset : spec.datasets) {
@@ -59,6 +59,20 @@ ShardWriter::ShardWriter(const std::filesystem::path& folder, std::vector<ShardS
     shard->spec = std::move(spec);
     shards_.push_back(std::move(shard));
   }
+  claim_space();
+}
+
+void ShardWriter::claim_space() {
+  Index bytes = 0;
+  for (const auto& shard : shards_) bytes += shard->layout.bytes;
+  std::error_code error;
+  const std::filesystem::space_info space = std::filesystem::space(folder_, error);
+  const auto available = static_cast<Index>(space.available);
+  if (!error && available >= 0 && available < bytes)
+    throw UserError(fmt::format("{} takes {}, but its disk has {} left (No space left on device)",
+                                folder_.string(), format_bytes(bytes), format_bytes(available)));
+  // Where the file system can, nobody else takes it meanwhile.
+  for (const auto& shard : shards_) shard->file->reserve(shard->layout.bytes);
 }
 
 ShardWriter::~ShardWriter() = default;

@@ -49,6 +49,7 @@ class ShardWriter {
 
  private:
   struct Shard;
+  void claim_space();
   std::filesystem::path folder_;
   std::vector<std::unique_ptr<Shard>> shards_;
 };

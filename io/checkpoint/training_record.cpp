@@ -34,7 +34,11 @@ TrainingRecord parse_training_record(std::string_view text, std::string_view sou
   std::size_t known = 0;
   for_each_field(record.state, [&]<class Field>(std::string_view name, Field& field) {
     ++known;
-    if constexpr (std::is_floating_point_v<Field>) {
+    if constexpr (std::is_same_v<Field, bool>) {
+      const auto value = state_fields.boolean(name);
+      if (!value) throw state_fields.refusal(name, "it must be true or false");
+      field = *value;
+    } else if constexpr (std::is_floating_point_v<Field>) {
       const auto value = state_fields.number(name);
       if (!value) throw state_fields.refusal(name, "it must be a number");
       field = *value;

@@ -211,11 +211,12 @@ int train(const RunOptions& options) {
   io::write_file(folder.key(), key);
   const io::CheckpointFolder checkpoints(folder.checkpoints());
   checkpoints.remove_leftovers();
-  saver.emplace(checkpoints, options.checkpoints, store,
-                save_blocks(options.checkpoints, spare_host_memory(options.machine, store),
-                            io::state_bytes(model)),
-                io::TrainingRecord{.state = {}, .options = decisions, .numerics_key = key},
-                source.side_files, console, [&] { return signals.requeue_requested(); });
+  saver.emplace(
+      checkpoints, options.checkpoints, store,
+      save_blocks(options.checkpoints, spare_host_memory(options.machine, store),
+                  io::state_bytes(model)),
+      io::TrainingRecord{.state = {}, .options = decisions, .numerics_key = key}, source.side_files,
+      console, [&] { return signals.requeue_requested(); }, [&] { return engine.seconds_held(); });
   MetricsFile file(folder.metrics(), continues ? state.step : 0);
   StepConsole steps(console, options.steps, peak, console.is_terminal());
   RunSink sink(steps, file, *machine.device);

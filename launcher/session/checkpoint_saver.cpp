@@ -41,7 +41,7 @@ SaveEstimate estimate_save(Index state_bytes, Index buffer, double disk, double 
 CheckpointSaver::CheckpointSaver(io::CheckpointFolder folder, const CheckpointOptions& options,
                                  const HostStore& store, Index blocks, io::TrainingRecord record,
                                  std::vector<io::SideFile> files, Console& console,
-                                 std::function<bool()> wanted)
+                                 std::function<bool()> wanted, std::function<double()> held)
     : folder_(std::move(folder)),
       options_(options),
       store_(store),
@@ -49,7 +49,8 @@ CheckpointSaver::CheckpointSaver(io::CheckpointFolder folder, const CheckpointOp
       record_(std::move(record)),
       files_(std::move(files)),
       console_(console),
-      wanted_(std::move(wanted)) {}
+      wanted_(std::move(wanted)),
+      held_(std::move(held)) {}
 
 bool CheckpointSaver::is_due(const TrainState& state, bool ending) const {
   const bool saves = options_.save_every > 0;
@@ -61,6 +62,7 @@ StateReader* CheckpointSaver::begin(const TrainState& state, bool ending) {
   settle(due);
   if (!due) return nullptr;
   record_.state = state;
+  held_before_ = held_();
   io::SaveOptions save{.folder = folder_.of_step(state.step),
                        .step = state.step,
                        .files = files_,
@@ -85,11 +87,11 @@ void CheckpointSaver::settle(bool wait) {
   try {
     const io::SaveReport report = save->wait();
     failed_ = false;
-    console_.line(fmt::format("checkpoint {}: {} in {}, {}; units held for {}",
+    console_.line(fmt::format("checkpoint {}: {} in {}, {}; updates waited {} for it",
                               save->options().folder.filename().string(),
                               format_bytes(report.bytes), format_seconds(report.seconds),
                               format_rate(report.bytes, report.seconds),
-                              format_seconds(report.held)));
+                              format_seconds(held_() - held_before_)));
   } catch (const Error& error) {
     report_failure(error.what());
   }

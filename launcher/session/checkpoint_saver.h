@@ -37,9 +37,11 @@ class CheckpointSaver final : public Saver {
   /// @param record   options and key of the run; its state is filled in
   /// @param files    stored with every checkpoint besides the training record
   /// @param wanted   whether a signal asks for a checkpoint at the end of the run
+  /// @param held     Engine::seconds_held()
   CheckpointSaver(io::CheckpointFolder folder, const CheckpointOptions& options,
                   const HostStore& store, Index blocks, io::TrainingRecord record,
-                  std::vector<io::SideFile> files, Console& console, std::function<bool()> wanted);
+                  std::vector<io::SideFile> files, Console& console, std::function<bool()> wanted,
+                  std::function<double()> held);
 
   /// Due every --save-every steps, at the end of a run that saves, and when a signal asks. The save
   /// before must be through: training waits for it here.
@@ -62,6 +64,8 @@ class CheckpointSaver final : public Saver {
   std::vector<io::SideFile> files_;
   Console& console_;
   std::function<bool()> wanted_;
+  std::function<double()> held_;
+  double held_before_ = 0;  ///< when the save began
   std::unique_ptr<io::BackgroundSave> save_;
   bool failed_ = false;
 };

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <map>
 #include <set>
 #include <thread>
@@ -214,6 +215,29 @@ TEST_F(Checkpoints, TwoRunsNeverShareAFolder) {
   EXPECT_NE(second.err.find("another run is at work"), std::string::npos) << second.err;
   first.signal(SIGTERM);
   EXPECT_EQ(first.wait().exit_code, 75);
+}
+
+TEST_F(Checkpoints, ADiskWithRoomForOneKeepsIt) {
+  // A disk of our own, in a name space where that is allowed.
+  const std::string mount =
+      "unshare -rm sh -c 'mount -t tmpfs -o size=36m none " + path("") + "/disk && ";
+  fs::create_directories(path("disk"));
+  if (std::system((mount + "true' 2> /dev/null").c_str()) != 0)
+    GTEST_SKIP() << "no file system can be mounted here";
+  std::string command;
+  for (const std::string& argument : run("disk/a", {"--shard-size", "1GiB"}))
+    command += " " + argument;
+  const std::string script =
+      mount + program_path() + command + " > " + path("out") + " 2> " + path("err") +
+      "; echo $? > " + path("code") + "; ls " + path("disk/a/checkpoints") + " > " + path("names") +
+      "; " + program_path() + " verify " + path("disk/a/checkpoints/step_00000004") + "'";
+  EXPECT_EQ(std::system(script.c_str()), 0) << "the first checkpoint is not whole";
+  EXPECT_EQ(read_file(path("code")), "1\n");
+  EXPECT_EQ(read_file(path("names")), "latest\nstep_00000004\n");
+  const std::string err = read_file(path("err"));
+  EXPECT_NE(err.find("No space left"), std::string::npos) << err;
+  EXPECT_NE(err.find("training goes on"), std::string::npos) << err;
+  EXPECT_NE(read_file(path("out")).find("done after 12 of 12"), std::string::npos);
 }
 
 TEST_F(Checkpoints, OfEverySoManyStepsStay) {

@@ -80,6 +80,8 @@ Outcome Program::wait() {
   return outcome;
 }
 
+std::string program_path() { return MEGATRAIN_PROGRAM; }
+
 Outcome run_program(const std::vector<std::string>& arguments, Index file_limit) {
   return Program(arguments, file_limit).wait();
 }

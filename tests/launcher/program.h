@@ -34,6 +34,9 @@ class Program {
   int out_ = -1, err_ = -1;
 };
 
+/// The program's path, for a shell.
+std::string program_path();
+
 Outcome run_program(const std::vector<std::string>& arguments, Index file_limit = 0);
 
 std::string read_file(const std::filesystem::path& path);

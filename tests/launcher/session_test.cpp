@@ -59,11 +59,11 @@ TEST_F(RunFolders, ARunThatDoesNotFitTheDiskLeavesTheEarlierOneWhole) {
   for (const fs::path& file :
        {folder.metrics(), folder.config(), folder.key(), folder.model() / "model.safetensors"})
     write_text(file, "an earlier run");
-  EXPECT_THROW(begin_run_folder(folder, Index{1} << 60), UserError);
+  EXPECT_THROW(begin_run_folder(folder, Index{1} << 60, false), UserError);
   for (const fs::path& file :
        {folder.metrics(), folder.config(), folder.key(), folder.model() / "model.safetensors"})
     EXPECT_EQ(read_file(file), "an earlier run") << file;
-  begin_run_folder(folder, 1);
+  begin_run_folder(folder, 1, false);
   EXPECT_TRUE(fs::is_empty(folder.path));
 }
 

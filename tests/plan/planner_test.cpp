@@ -75,6 +75,21 @@ TEST(Planner, ATooSmallBudgetNamesTheSmallestThatWorks) {
       << refusal(model, request);
 }
 
+TEST(Planner, BoundariesStayOnTheDeviceWhereTheHostHasNoRoom) {
+  const Model model(preset("qwen2.5-0.5b"));
+  PlanRequest request = request_for_7b();
+  request.device_memory = 100 * kGiB;
+  const PlanBytes roomy = plan_bytes(model, choose(model, request));
+  EXPECT_EQ(choose(model, request).device_boundaries, model.config().layers);
+  // Just what the store and the staging take: no boundary can be spilled.
+  request.host_memory = roomy.host();
+  const Choices choices = choose(model, request);
+  EXPECT_EQ(choices.micro_batches, choose(model, request_for_7b()).micro_batches);
+  EXPECT_EQ(choices.waves, 1);
+  EXPECT_LE(plan_bytes(model, choices).host(), request.host_memory);
+  EXPECT_EQ(check(make_plan(model, choices)).text(), "");
+}
+
 TEST(Planner, ATooSmallHostNamesTheSmallestThatWorks) {
   const Model model(preset("qwen2.5-0.5b"));
   PlanRequest request = request_for_7b();

@@ -116,6 +116,31 @@ TEST(Trainer, GivesUpWhenNoStepIsFinite) {
   EXPECT_THROW(trainer.step(), Error);
 }
 
+TEST(Trainer, AnEvaluationThatIsStoppedIsMadeUpForByTheNextRun) {
+  const PlanCase c = plan_grid().front();
+  const Counting data(50);
+  const Counting held_out(20);
+  Rig whole(c.config, c.choices);
+  Recorder expected;
+  Trainer straight(*whole.engine, whole.model, data, &held_out, options(7));
+  straight.run(expected, kNeverStop);
+
+  Rig rig(c.config, c.choices);
+  Recorder record;
+  Trainer first(*rig.engine, rig.model, data, &held_out, options(7));
+  first.run(record, [&] { return record.steps.size() == 5; });
+  EXPECT_TRUE(record.evaluations.empty());
+  EXPECT_TRUE(first.state().evaluation_due);
+  Trainer second(*rig.engine, rig.model, data, &held_out, options(7), first.state());
+  second.run(record, kNeverStop);
+  ASSERT_EQ(record.evaluations.size(), expected.evaluations.size());
+  for (std::size_t i = 0; i < record.evaluations.size(); ++i) {
+    EXPECT_EQ(record.evaluations[i].step, expected.evaluations[i].step);
+    EXPECT_EQ(record.evaluations[i].loss, expected.evaluations[i].loss);
+  }
+  EXPECT_EQ(second.state(), straight.state());
+}
+
 Index entries_of(const char* folder) {
   return std::distance(std::filesystem::directory_iterator(folder), {});
 }
