@@ -209,12 +209,7 @@ void GlooCollectives::fail(const Call& call, const std::string& what) {
   const std::vector<int> lost = lost_peers();
   shut_down();
   if (!lost.empty()) error = explain(what, lost);
-  if (error.ranks().empty()) {
-    // Somebody is late, not gone: whoever was there has found the same and said so.
-    const std::vector<int> silent = silent_peers();
-    if (!silent.empty())
-      error = PeerError(fmt::format("{}; no sign of {}", error.what(), list(silent)), silent);
-  }
+  if (error.ranks().empty()) error = ask_all(error);
   say_last_words({error.ranks(), fmt::format("{}: {}", where, error.what())});
   {
     const std::lock_guard lock(mutex_);
@@ -240,12 +235,20 @@ PeerError GlooCollectives::explain(const std::string& what, const std::vector<in
           without_a_word};
 }
 
-std::vector<int> GlooCollectives::silent_peers() {
+PeerError GlooCollectives::ask_all(const PeerError& error) {
   std::vector<int> silent;
   const Deadline deadline;
-  for (int other = 0; other < size_; ++other)
-    if (other != rank_ && !last_words(other, deadline.left())) silent.push_back(other);
-  return silent;
+  for (int other = 0; other < size_; ++other) {
+    if (other == rank_) continue;
+    const auto words = last_words(other, deadline.left());
+    if (!words)
+      silent.push_back(other);
+    else if (!words->ranks.empty())
+      return {fmt::format("rank {} gave up: {}", other, words->text), words->ranks};
+  }
+  // Somebody is late, not gone: whoever was there has found the same and said so.
+  if (silent.empty()) return error;
+  return {fmt::format("{}; no sign of {}", error.what(), list(silent)), silent};
 }
 
 std::string GlooCollectives::last_words_key(int of) const {

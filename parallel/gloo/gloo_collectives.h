@@ -56,8 +56,8 @@ class GlooCollectives final : public BlockingCollectives {
   std::vector<int> lost_peers();
   /// What became of the lost peers; blames nobody when they do not either.
   [[nodiscard]] PeerError explain(const std::string& what, const std::vector<int>& lost);
-  /// Peers that do not say that they are in trouble.
-  std::vector<int> silent_peers();
+  /// Whom others blame, or else who does not say that it is in trouble.
+  [[nodiscard]] PeerError ask_all(const PeerError& error);
   [[nodiscard]] std::string last_words_key(int of) const;
   std::optional<LastWords> last_words(int of, std::chrono::milliseconds patience) noexcept;
   void say_last_words(const LastWords& words) noexcept;

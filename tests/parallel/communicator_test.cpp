@@ -319,8 +319,8 @@ class Trouble : public testing::TestWithParam<Case> {
     const conformance::Setting all = setting(GetParam(), timeout);
     for (int rank = 0; rank < size(); ++rank)
       threads.emplace_back([&, rank] {
-        const auto communicator = all.connect("line", rank, size());
         try {
+          const auto communicator = all.connect("line", rank, size());
           body(*communicator);
         } catch (const PeerError& error) {
           texts[static_cast<std::size_t>(rank)] = error.what();
@@ -364,10 +364,12 @@ void expect_in_each(const std::vector<std::string>& texts, const std::string& wo
 }
 
 TEST_P(Trouble, AbortWakesAllWhoWaitAndNamesTheReason) {
+  std::atomic<int> others{0};
   const auto texts = errors(
       [&](Communicator& communicator) {
+        if (communicator.rank() != 1) ++others;
         if (communicator.rank() == 1) {
-          std::this_thread::sleep_for(20ms);
+          while (others < size() - 1) std::this_thread::sleep_for(20ms);
           communicator.abort("the disk is full");
           communicator.abort("this comes second");
         }
