@@ -11,6 +11,7 @@
 #include "launcher/commands/diff.h"
 #include "launcher/commands/generate.h"
 #include "launcher/commands/inspect.h"
+#include "launcher/commands/launch.h"
 #include "launcher/commands/plan.h"
 #include "launcher/commands/train.h"
 #include "launcher/commands/verify.h"
@@ -37,6 +38,12 @@ std::function<int()> done(Act act) {
   };
 }
 
+std::vector<std::string> names(const std::vector<megatrain::launcher::Command>& commands) {
+  std::vector<std::string> result;
+  for (const megatrain::launcher::Command& command : commands) result.push_back(command.name);
+  return result;
+}
+
 int run(int argc, const char* const* argv) {
   using namespace megatrain::launcher;
   RunOptions train_options;
@@ -47,6 +54,7 @@ int run(int argc, const char* const* argv) {
   VerifyOptions verify_options;
   ConvertOptions convert_options;
   DiffOptions diff_options;
+  LaunchOptions launch_options;
   const std::vector<Command> commands = {
       {"train", "Train a model and write a Hugging Face folder", train_table(train_options),
        &train_options.config, [&] { return train(train_options); }},
@@ -64,6 +72,9 @@ int run(int argc, const char* const* argv) {
        convert_table(convert_options), nullptr, done([&] { convert(convert_options); })},
       {"diff", "Say where and by how much two of these differ; exit code 0: equal, 1: different",
        diff_table(diff_options), nullptr, [&] { return diff(diff_options); }},
+      {"launch", "Start a command, or any program, as many ranks on this and other nodes",
+       launch_table(launch_options), nullptr,
+       [&] { return launch(launch_options, names(commands)); }, &launch_options.command},
   };
   return run_command_line(commands, argc, argv);
 }

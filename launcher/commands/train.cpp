@@ -15,6 +15,7 @@
 #include "launcher/console.h"
 #include "launcher/metrics_file.h"
 #include "launcher/options/config_file.h"
+#include "launcher/process/environment.h"
 #include "launcher/run_folder.h"
 #include "launcher/session/banner.h"
 #include "launcher/session/checkpoint_saver.h"
@@ -24,6 +25,7 @@
 #include "launcher/session/resume.h"
 #include "launcher/session/training.h"
 #include "launcher/signals.h"
+#include "parallel/rendezvous/place.h"
 
 namespace megatrain::launcher {
 
@@ -34,6 +36,15 @@ constexpr int kRequeue = 75;
 
 /// The first step that the ones before it have warmed up.
 constexpr Index kTracedStep = 3;
+
+/// Several processes would each train the whole model, in one folder.
+void require_alone(const parallel::ProcessPlace& place) {
+  if (place.world > 1)
+    throw UserError(
+        fmt::format("this is {}, and train does not share its work among ranks yet: "
+                    "start it once",
+                    describe(place)));
+}
 
 /// Refuses what can be known before the run about where its trace shall go.
 void check_trace_file(const std::optional<std::string>& file) {
@@ -144,6 +155,7 @@ Index spare_host_memory(const MachineOptions& options, const HostStore& store) {
 int train(const RunOptions& options) {
   // A reader of the output that goes away, as head does, shall not end the training.
   std::signal(SIGPIPE, SIG_IGN);
+  require_alone(parallel::detect_place(program_environment()));
   Console console;
 
   // Everything that can be refused is refused before memory is taken or a file is written.

@@ -91,6 +91,11 @@ ParsedCommand add_command(CLI::App& app, const Command& command) {
   parsed.app->get_formatter()->column_width(kNameWidth);
   for (const Option& option : command.options)
     parsed.options.push_back(add_option(*parsed.app, option));
+  if (command.rest != nullptr) {
+    parsed.app->prefix_command();
+    parsed.app->footer("After the options follows a command with its own: megatrain " +
+                       command.name + " [OPTIONS] COMMAND ARGUMENTS...");
+  }
   return parsed;
 }
 
@@ -101,6 +106,7 @@ void fill(const ParsedCommand& parsed) {
     if (given.count() == 0) continue;
     set(options[i], given.reduced_results(), spelled(options[i]));
   }
+  if (parsed.command->rest != nullptr) *parsed.command->rest = parsed.app->remaining();
   const auto* config = parsed.command->config;
   if (config != nullptr && *config)
     read_config(**config, options, [&](const Option& option) {

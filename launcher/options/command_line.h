@@ -19,6 +19,9 @@ struct Command {
   /// the command line says nothing.
   const std::optional<std::string>* config = nullptr;
   std::function<int()> run = {};  ///< returns the exit code
+  /// Filled with what follows the options, from the first word that is none of them: another
+  /// command with its own options.
+  std::vector<std::string>* rest = nullptr;
 };
 
 /// Parses, and runs the command that is named. Help and version go to stdout, mistakes to stderr.

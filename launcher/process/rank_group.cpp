@@ -1,0 +1,98 @@
+#include "launcher/process/rank_group.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+
+namespace megatrain::launcher {
+
+namespace {
+
+parallel::Environment environment_of(const RankProgram& program,
+                                     const parallel::ProcessPlace& place) {
+  parallel::Environment environment = program.environment;
+  for (const auto& [name, value] : own_environment(place)) environment[name] = value;
+  return environment;
+}
+
+/// @returns whether the other end is open still
+bool drain(int pipe, OutputStream stream, RankOutput& output) {
+  std::array<char, 65536> bytes;
+  for (;;) {
+    const ssize_t count = ::read(pipe, bytes.data(), bytes.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) return count < 0 && errno == EAGAIN;
+    output.take(stream, {bytes.data(), static_cast<std::size_t>(count)});
+    // A rank that never stops writing must not keep us from the others.
+    if (static_cast<std::size_t>(count) < bytes.size()) return true;
+  }
+}
+
+}  // namespace
+
+RankGroup::Rank::Rank(const RankProgram& program, const parallel::ProcessPlace& place,
+                      const std::optional<std::filesystem::path>& logs, const sigset_t& blocked,
+                      Guard& guard, const RankLine& line)
+    : number(place.rank),
+      child(program.file, program.arguments, environment_of(program, place), blocked, guard),
+      output(logs ? std::optional(*logs / fmt::format("rank-{}.log", place.rank)) : std::nullopt,
+             [line, rank = place.rank](OutputStream stream, std::string_view text) {
+               line(rank, stream, text);
+             }) {}
+
+RankGroup::RankGroup(const RankProgram& program, const std::vector<parallel::ProcessPlace>& places,
+                     const std::optional<std::filesystem::path>& logs, const sigset_t& blocked,
+                     Guard& guard, const RankLine& line) {
+  for (const parallel::ProcessPlace& place : places)
+    ranks_.emplace_back(program, place, logs, blocked, guard, line);
+}
+
+void RankGroup::add_to(std::vector<pollfd>& polled) const {
+  for (const Rank& rank : ranks_)
+    for (const int pipe : {rank.child.out(), rank.child.err()})
+      if (pipe >= 0) polled.push_back({pipe, POLLIN, 0});
+}
+
+void RankGroup::read(Rank& rank) {
+  Child& child = rank.child;
+  if (child.out() >= 0 && !drain(child.out(), OutputStream::out, rank.output)) child.close_out();
+  if (child.err() >= 0 && !drain(child.err(), OutputStream::err, rank.output)) child.close_err();
+}
+
+void RankGroup::read() {
+  for (Rank& rank : ranks_) read(rank);
+}
+
+std::vector<EndedRank> RankGroup::take_ended() {
+  std::vector<EndedRank> ended;
+  for (Rank& rank : ranks_) {
+    const std::optional<Ending> ending = rank.child.ended();
+    if (!ending) continue;
+    read(rank);
+    ended.push_back({rank.number, *ending});
+  }
+  return ended;
+}
+
+void RankGroup::signal(int number) {
+  for (const Rank& rank : ranks_) rank.child.signal(number);
+}
+
+bool RankGroup::running() const {
+  return std::ranges::any_of(ranks_, [](const Rank& rank) { return rank.child.running(); });
+}
+
+std::string RankGroup::last_lines(int rank) const {
+  const auto found = std::ranges::find(ranks_, rank, &Rank::number);
+  return found == ranks_.end() ? "" : found->output.last_lines();
+}
+
+void RankGroup::finish() {
+  read();
+  for (Rank& rank : ranks_) rank.output.finish();
+}
+
+}  // namespace megatrain::launcher

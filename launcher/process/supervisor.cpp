@@ -1,0 +1,167 @@
+#include "launcher/process/supervisor.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+
+#include <algorithm>
+
+namespace megatrain::launcher {
+
+namespace {
+
+using parallel::Clock;
+
+/// What a suspect has to end, before it counts as hung and all are ended.
+constexpr std::chrono::seconds kSuspicionWaits{3};
+/// Of a failed rank's last lines, what is told to other nodes.
+constexpr std::size_t kToldBytes = 3000;
+
+std::string report(const EndedRank& rank, std::string last) {
+  if (last.size() > kToldBytes)
+    last = fmt::format("...{}", std::string_view(last).substr(last.size() - kToldBytes));
+  return fmt::format("rank {} on {} failed: {}{}{}", rank.rank, parallel::host_name(),
+                     describe(rank.ending),
+                     last.empty() ? "; it has printed nothing" : "; its last lines:\n", last);
+}
+
+}  // namespace
+
+Supervisor::Supervisor(Agents& agents, SignalQueue& signals, int generation, int nodes,
+                       std::chrono::seconds grace, std::function<void(std::string_view)> say)
+    : agents_(agents),
+      signals_(signals),
+      generation_(generation),
+      nodes_(nodes),
+      grace_(grace),
+      say_(std::move(say)) {}
+
+Verdict Supervisor::watch(RankGroup& ranks) {
+  for (;;) {
+    ranks.read();
+    take_signals();
+    take_ended(ranks);
+    take_notices(ranks);
+    take_trouble(ranks);
+    keep_time(ranks);
+    if (!ranks.running() && !said_ended_) {
+      said_ended_ = true;
+      agents_.post({.kind = Notice::Kind::ended,
+                    .generation = generation_,
+                    .number = requeue_here_ ? kRequeueCode : 0});
+      continue;
+    }
+    if (said_ended_ && (nodes_ended_ == nodes_ || verdict_.alone)) break;
+    wait(ranks);
+  }
+  ranks.finish();
+  pass_judgement();
+  return verdict_;
+}
+
+void Supervisor::wait(const RankGroup& ranks) {
+  std::vector<pollfd> polled{{signals_.descriptor(), POLLIN, 0}, {agents_.descriptor(), POLLIN, 0}};
+  ranks.add_to(polled);
+  Clock::time_point until = Clock::time_point::max();
+  if (kill_at_ && !killed_) until = *kill_at_;
+  if (suspicion_counts_at_) until = std::min(until, *suspicion_counts_at_);
+  ::poll(polled.data(), polled.size(),
+         until == Clock::time_point::max() ? -1 : parallel::poll_timeout(until));
+  agents_.clear();
+}
+
+void Supervisor::take_signals() {
+  while (const std::optional<int> signal = signals_.take())
+    if (*signal != SIGCHLD)
+      agents_.post({.kind = Notice::Kind::signal, .generation = generation_, .number = *signal});
+}
+
+void Supervisor::take_ended(RankGroup& ranks) {
+  for (const EndedRank& one : ranks.take_ended()) {
+    const int code = one.ending.exit_code();
+    if (code == kRequeueCode) requeue_here_ = true;
+    // What we have ended has not failed.
+    const bool by_us =
+        (kill_at_ && one.ending.signal == SIGTERM) || (killed_ && one.ending.signal == SIGKILL);
+    if (code == 0 || code == kRequeueCode || by_us) continue;
+    agents_.post({.kind = Notice::Kind::failed,
+                  .generation = generation_,
+                  .rank = one.rank,
+                  .number = code,
+                  .text = report(one, ranks.last_lines(one.rank))});
+  }
+}
+
+void Supervisor::take_notices(RankGroup& ranks) {
+  // Every node stops at the same notice. One that comes after is of the next generation, where a
+  // signal counts still.
+  while (nodes_ended_ < nodes_) {
+    const std::optional<Notice> notice = agents_.take();
+    if (!notice) return;
+    const bool is_late = notice->generation < generation_ && notice->kind == Notice::Kind::signal;
+    if (notice->generation == generation_ || is_late) take(*notice, ranks);
+  }
+}
+
+void Supervisor::take(const Notice& notice, RankGroup& ranks) {
+  switch (notice.kind) {
+    case Notice::Kind::signal:
+      ranks.signal(notice.number);
+      // Ranks take their time to save. Who asks once more does not want to wait for ever.
+      if (++stops_ == 2) end_ranks(ranks);
+      return;
+    case Notice::Kind::suspect:
+      suspect_ = notice;
+      suspicion_counts_at_ = Clock::now() + kSuspicionWaits;
+      return;
+    case Notice::Kind::failed:
+      failures_.push_back(notice);
+      if (failures_.size() == 1) end_ranks(ranks);
+      return;
+    case Notice::Kind::ended:
+      ++nodes_ended_;
+      if (notice.number != 0) verdict_.exit_code = notice.number;
+      return;
+  }
+}
+
+void Supervisor::take_trouble(RankGroup& ranks) {
+  if (verdict_.alone || nodes_ended_ == nodes_) return;
+  const std::optional<parallel::Trouble> trouble = agents_.trouble();
+  if (!trouble) return;
+  verdict_.alone = true;
+  say_("the nodes cannot go on together: " + trouble->reason);
+  end_ranks(ranks);
+}
+
+void Supervisor::keep_time(RankGroup& ranks) {
+  const Clock::time_point now = Clock::now();
+  if (suspicion_counts_at_ && now >= *suspicion_counts_at_) {
+    suspicion_counts_at_.reset();
+    end_ranks(ranks);
+  }
+  if (killed_ || !kill_at_ || now < *kill_at_) return;
+  killed_ = true;
+  if (ranks.running())
+    say_(fmt::format("ranks that did not end within {} s are killed", grace_.count()));
+  ranks.signal(SIGKILL);
+}
+
+void Supervisor::end_ranks(RankGroup& ranks) {
+  if (kill_at_) return;
+  ranks.signal(SIGTERM);
+  kill_at_ = Clock::now() + grace_;
+}
+
+void Supervisor::pass_judgement() {
+  verdict_.stopped = stops_ > 0;
+  verdict_.failed = verdict_.alone || suspect_ || !failures_.empty();
+  if (!verdict_.failed) return;
+  auto blamed = std::ranges::find_if(
+      failures_, [&](const Notice& one) { return suspect_ && one.rank == suspect_->rank; });
+  if (blamed == failures_.end()) blamed = failures_.begin();
+  verdict_.exit_code = failures_.empty() ? 1 : blamed->number;
+  if (suspect_ && (failures_.empty() || blamed->rank != suspect_->rank)) say_(suspect_->text);
+  if (!failures_.empty()) say_(blamed->text);
+}
+
+}  // namespace megatrain::launcher

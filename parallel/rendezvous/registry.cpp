@@ -1,0 +1,342 @@
+#include "parallel/rendezvous/registry.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace megatrain::parallel {
+
+namespace {
+
+/// Of all keys and their values together.
+constexpr std::size_t kMaxKeyBytes = std::size_t{64} << 20;
+constexpr std::size_t kMaxExchanges = 4096;
+/// Requests of one rank that wait at the same time.
+constexpr int kMaxWaits = 256;
+/// Missing ranks that an error names one by one.
+constexpr int kNamed = 8;
+constexpr std::uint64_t kLongestWait = std::uint64_t{7} * 24 * 3600 * 1000;
+
+Clock::time_point deadline_of(std::uint64_t milliseconds, Clock::time_point now) {
+  return now + Milliseconds(std::min(milliseconds, kLongestWait));
+}
+
+}  // namespace
+
+Registry::Registry(Party party, Milliseconds silence, Clock::time_point now)
+    : party_(std::move(party)),
+      silence_(silence),
+      members_(static_cast<std::size_t>(party_.world)),
+      next_beat_(now) {}
+
+std::optional<std::string> Registry::mismatch(MessageReader& hello, int& rank, bool& may_pass,
+                                              Member& comer) const {
+  const std::uint32_t version = hello.u32();
+  if (version != kProtocolVersion)
+    return fmt::format(
+        "it speaks version {} of the protocol, this rendezvous version {}: use the "
+        "same MegaTrain on all nodes",
+        version, kProtocolVersion);
+  const std::string run_id = hello.text(kMaxName);
+  const std::uint32_t world = hello.u32();
+  comer.configuration = hello.u64();
+  const std::uint32_t generation = hello.u32();
+  const std::uint32_t number = hello.u32();
+  comer.host = printable(hello.text(kMaxName));
+  comer.process = hello.u64();
+  hello.end();
+  if (run_id != party_.run_id)
+    return fmt::format("it belongs to run '{}', this rendezvous to run '{}'", printable(run_id),
+                       party_.run_id);
+  if (generation != static_cast<std::uint32_t>(party_.generation)) {
+    // After a restart the newcomers may be here before the old rendezvous is gone.
+    may_pass = generation > static_cast<std::uint32_t>(party_.generation);
+    return fmt::format("it is of generation {}, this rendezvous of generation {}{}", generation,
+                       party_.generation, may_pass ? "" : ": it should have ended with its own");
+  }
+  if (world != static_cast<std::uint32_t>(party_.world))
+    return fmt::format("it counts {} {}s, this rendezvous {}", world, party_.noun, party_.world);
+  if (number >= world) return fmt::format("there is no {} {} of {}", party_.noun, number, world);
+  rank = static_cast<int>(number);
+  if (party_.configuration && *party_.configuration != comer.configuration)
+    return fmt::format(
+        "its configuration has hash {:016x}, that of this run {:016x}: all {}s need the "
+        "same options and files",
+        comer.configuration, *party_.configuration, party_.noun);
+  const Member& known = member(rank);
+  if (known.state == State::present) return fmt::format("{} is here already", who(rank));
+  if (known.state != State::absent)
+    return fmt::format("{} was here already and is gone", who(rank));
+  if (trouble_) return fmt::format("this generation has ended: {}", trouble_->reason);
+  return std::nullopt;
+}
+
+bool Registry::admit(int peer, std::string_view hello, Clock::time_point now) {
+  int rank = -1;
+  bool may_pass = false;
+  Member comer;
+  try {
+    MessageReader reader(hello);
+    if (reader.kind() != Kind::hello || reader.raw(kMagic.size()) != kMagic)
+      throw WireError("it does not speak the rendezvous protocol");
+    if (const auto reason = mismatch(reader, rank, may_pass, comer)) {
+      refuse(peer, rank, *reason, may_pass);
+      return false;
+    }
+  } catch (const WireError& error) {
+    refusals_.emplace_back(error.what());
+    outputs_.push_back({peer, {}, true});
+    return false;
+  }
+  comer.state = State::present;
+  comer.peer = peer;
+  comer.heard = now;
+  if (!party_.configuration) party_.configuration = comer.configuration;
+  member(rank) = std::move(comer);
+  ranks_[peer] = rank;
+  send(rank,
+       MessageWriter(Kind::welcome).u32(static_cast<std::uint32_t>(silence_.count())).finish());
+  return true;
+}
+
+void Registry::refuse(int peer, int rank, const std::string& reason, bool may_pass) {
+  if (rank >= 0 && member(rank).state == State::absent) member(rank).refusal = reason;
+  refusals_.push_back(rank < 0 ? reason : fmt::format("{} {}: {}", party_.noun, rank, reason));
+  outputs_.push_back({peer,
+                      MessageWriter(Kind::reject)
+                          .text(std::string_view(reason).substr(0, kMaxText))
+                          .u32(may_pass ? 1 : 0)
+                          .finish(),
+                      true});
+}
+
+void Registry::receive(int peer, std::string_view message, Clock::time_point now) {
+  const auto found = ranks_.find(peer);
+  if (found == ranks_.end()) return;  // it is on its way out
+  const int rank = found->second;
+  MessageReader reader(message);
+  member(rank).heard = now;
+  if (trouble_ && reader.kind() != Kind::leave) return;  // it hears of it, or has already
+  switch (reader.kind()) {
+    case Kind::set:
+      return set(rank, reader);
+    case Kind::get:
+      return get(rank, reader, now);
+    case Kind::exchange:
+      return exchange(rank, reader, now);
+    case Kind::post:
+      return post(rank, reader);
+    case Kind::beat:
+      member(rank).doing = printable(reader.text(kMaxText));
+      return reader.end();
+    case Kind::fail:
+      return raise(rank, fmt::format("{} failed: {}", who(rank), printable(reader.text(kMaxText))));
+    case Kind::leave:
+      return leave(rank);
+    default:
+      throw WireError("a message of an unknown kind");
+  }
+}
+
+void Registry::set(int rank, MessageReader& message) {
+  const std::uint32_t request = message.u32();
+  const std::string key = message.text(kMaxName);
+  std::string value = message.text(kMaxValue);
+  message.end();
+  const auto old = keys_.find(key);
+  const std::size_t freed = old == keys_.end() ? 0 : key.size() + old->second.size();
+  if (key_bytes_ - freed + key.size() + value.size() > kMaxKeyBytes)
+    return answer_refused({rank, request, {}}, "the store of this rendezvous is full");
+  key_bytes_ += key.size() + value.size() - freed;
+  for (const Wait& wait : key_waits_[key]) {
+    --member(wait.rank).waits;
+    send(wait.rank, MessageWriter(Kind::value).u32(wait.request).text(value).finish());
+  }
+  key_waits_.erase(key);
+  keys_[key] = std::move(value);
+  send(rank, MessageWriter(Kind::done).u32(request).finish());
+}
+
+void Registry::get(int rank, MessageReader& message, Clock::time_point now) {
+  const std::uint32_t request = message.u32();
+  const std::string key = message.text(kMaxName);
+  const std::uint64_t milliseconds = message.u64();
+  message.end();
+  if (const auto found = keys_.find(key); found != keys_.end())
+    return send(rank, MessageWriter(Kind::value).u32(request).text(found->second).finish());
+  begin_wait(rank);
+  key_waits_[key].push_back({rank, request, deadline_of(milliseconds, now)});
+}
+
+void Registry::exchange(int rank, MessageReader& message, Clock::time_point now) {
+  const std::uint32_t request = message.u32();
+  const std::string name = message.text(kMaxName);
+  std::string value = message.text(kMaxExchanged);
+  const std::uint64_t milliseconds = message.u64();
+  message.end();
+  if (exchanges_.size() >= kMaxExchanges && !exchanges_.contains(name))
+    throw WireError("it opened too many exchanges");
+  Exchange& exchange = exchanges_[name];
+  exchange.values.resize(members_.size());
+  std::optional<std::string>& mine = exchange.values[static_cast<std::size_t>(rank)];
+  const Wait wait{rank, request, deadline_of(milliseconds, now)};
+  if (mine) return answer_refused(wait, "this rank has given its value already");
+  mine = std::move(value);
+  ++exchange.count;
+  member(rank).doing = fmt::format("waiting at '{}'", printable(name));
+  begin_wait(rank);
+  exchange.waits.push_back(wait);
+  if (exchange.count < party_.world) {
+    // Nobody waits for who does not come back.
+    for (int other = 0; other < party_.world; ++other)
+      if (member(other).state == State::left && !exchange.values[static_cast<std::size_t>(other)])
+        exchange.waits.back().deadline = now;
+    return;
+  }
+  for (const Wait& one : exchange.waits) {
+    MessageWriter writer(Kind::values);
+    writer.u32(one.request).u32(static_cast<std::uint32_t>(exchange.values.size()));
+    for (const std::optional<std::string>& part : exchange.values) writer.text(*part);
+    --member(one.rank).waits;
+    member(one.rank).doing.clear();
+    send(one.rank, writer.finish());
+  }
+  exchanges_.erase(name);
+}
+
+void Registry::post(int rank, MessageReader& message) {
+  const std::string text = message.text(kMaxExchanged);
+  message.end();
+  for (int other = 0; other < party_.world; ++other)
+    send(other,
+         MessageWriter(Kind::posted).u32(static_cast<std::uint32_t>(rank)).text(text).finish());
+}
+
+void Registry::leave(int rank) {
+  Member& leaver = member(rank);
+  send(rank, {}, true);
+  ranks_.erase(leaver.peer);
+  leaver.state = State::left;
+  leaver.doing = "it has left";
+  for (auto& [name, exchange] : exchanges_)
+    if (!exchange.values[static_cast<std::size_t>(rank)])
+      for (Wait& wait : exchange.waits) wait.deadline = {};
+}
+
+void Registry::lose(int peer, std::string_view reason) {
+  const auto found = ranks_.find(peer);
+  if (found == ranks_.end()) return;
+  const int rank = found->second;
+  ranks_.erase(found);
+  if (member(rank).state != State::present) return;
+  std::string text = fmt::format("{} was lost: {}", who(rank), reason);
+  member(rank).state = State::lost;
+  raise(rank, text);
+}
+
+void Registry::raise(int rank, const std::string& reason) {
+  if (trouble_) return;  // what follows is its consequence
+  trouble_ = Trouble{rank, reason};
+  key_waits_.clear();
+  exchanges_.clear();
+  for (int other = 0; other < party_.world; ++other)
+    send(other, MessageWriter(Kind::trouble)
+                    .u32(static_cast<std::uint32_t>(rank))
+                    .text(std::string_view(reason).substr(0, kMaxText))
+                    .finish());
+}
+
+void Registry::tick(Clock::time_point now) {
+  if (now >= next_beat_) {
+    next_beat_ = now + silence_ / kBeatsInSilence;
+    for (int rank = 0; rank < party_.world; ++rank) send(rank, MessageWriter(Kind::beat).finish());
+  }
+  for (int rank = 0; rank < party_.world && !trouble_; ++rank) {
+    Member& one = member(rank);
+    if (one.state != State::present || now - one.heard < silence_) continue;
+    outputs_.push_back({one.peer, {}, true});
+    lose(one.peer, fmt::format("nothing was heard of it for {:.3g} s",
+                               static_cast<double>(silence_.count()) / 1e3));
+  }
+  for (auto& [key, waits] : key_waits_)
+    std::erase_if(waits, [&](const Wait& wait) {
+      if (now < wait.deadline) return false;
+      --member(wait.rank).waits;
+      const std::string absent = missing([&](int r) { return member(r).state != State::absent; });
+      answer_refused(wait, fmt::format("nobody has set '{}'{}", printable(key),
+                                       absent.empty() ? "" : "; missing: " + absent));
+      return true;
+    });
+  std::erase_if(key_waits_, [](const auto& entry) { return entry.second.empty(); });
+  for (auto& [name, exchange] : exchanges_)
+    std::erase_if(exchange.waits, [&](const Wait& wait) {
+      if (now < wait.deadline) return false;
+      --member(wait.rank).waits;
+      answer_refused(
+          wait, fmt::format("missing: {}", missing([&](int rank) {
+                              return exchange.values[static_cast<std::size_t>(rank)].has_value();
+                            })));
+      return true;
+    });
+}
+
+Clock::time_point Registry::next_tick() const {
+  Clock::time_point next = next_beat_;
+  for (const auto& [key, waits] : key_waits_)
+    for (const Wait& wait : waits) next = std::min(next, wait.deadline);
+  for (const auto& [name, exchange] : exchanges_)
+    for (const Wait& wait : exchange.waits) next = std::min(next, wait.deadline);
+  return next;
+}
+
+std::vector<Registry::Output> Registry::take_outputs() { return std::exchange(outputs_, {}); }
+
+std::vector<std::string> Registry::take_refusals() { return std::exchange(refusals_, {}); }
+
+int Registry::present() const {
+  return static_cast<int>(std::ranges::count(members_, State::present, &Member::state));
+}
+
+void Registry::send(int rank, std::string bytes, bool close) {
+  if (member(rank).state == State::present)
+    outputs_.push_back({member(rank).peer, std::move(bytes), close});
+}
+
+void Registry::answer_refused(const Wait& wait, std::string_view reason) {
+  send(wait.rank,
+       MessageWriter(Kind::refused).u32(wait.request).text(reason.substr(0, kMaxText)).finish());
+}
+
+void Registry::begin_wait(int rank) {
+  if (++member(rank).waits > kMaxWaits) throw WireError("too many of its requests wait");
+}
+
+std::string Registry::who(int rank) const {
+  const Member& one = member(rank);
+  return one.state == State::absent
+             ? fmt::format("{} {}", party_.noun, rank)
+             : fmt::format("{} {} (process {} on {})", party_.noun, rank, one.process, one.host);
+}
+
+std::string Registry::missing(const std::function<bool(int)>& is_here) const {
+  std::string text;
+  int count = 0;
+  for (int rank = 0; rank < party_.world; ++rank) {
+    if (is_here(rank)) continue;
+    if (++count > kNamed) continue;
+    const Member& one = member(rank);
+    text += count == 1 ? "" : ", ";
+    text += who(rank);
+    if (!one.refusal.empty() && one.state == State::absent)
+      text += fmt::format(" (it was refused: {})", one.refusal);
+    else if (one.state == State::absent)
+      text += " (it has not come)";
+    else if (!one.doing.empty())
+      text += fmt::format(" ({})", one.doing);
+  }
+  if (count > kNamed) text += fmt::format(" and {} more", count - kNamed);
+  return text;
+}
+
+}  // namespace megatrain::parallel
