@@ -60,3 +60,15 @@ if(NOT TARGET megatrain_xxhash)
     INTERFACE_INCLUDE_DIRECTORIES "${XXHASH_INCLUDE_DIR}"
     INTERFACE_LINK_LIBRARIES "${XXHASH_LIBRARY}")
 endif()
+
+# Optional: several processes on CPUs. Gloo's own package file names a target that is not prefixed.
+if(NOT TARGET megatrain_gloo)
+  find_path(GLOO_INCLUDE_DIR gloo/context.h)
+  find_library(GLOO_LIBRARY gloo)
+  if(GLOO_INCLUDE_DIR AND GLOO_LIBRARY)
+    add_library(megatrain_gloo INTERFACE IMPORTED)
+    set_target_properties(megatrain_gloo PROPERTIES
+      INTERFACE_INCLUDE_DIRECTORIES "${GLOO_INCLUDE_DIR}"
+      INTERFACE_LINK_LIBRARIES "${GLOO_LIBRARY}")
+  endif()
+endif()

@@ -2,6 +2,8 @@
 
 set(MEGATRAIN_CUDA "AUTO" CACHE STRING "Build the CUDA device: AUTO (when nvcc is found), ON or OFF")
 set_property(CACHE MEGATRAIN_CUDA PROPERTY STRINGS AUTO ON OFF)
+set(MEGATRAIN_GLOO "AUTO" CACHE STRING "Several processes on CPUs: AUTO (when Gloo is found), ON or OFF")
+set_property(CACHE MEGATRAIN_GLOO PROPERTY STRINGS AUTO ON OFF)
 set(MEGATRAIN_SANITIZE "" CACHE STRING "Sanitizers, as -fsanitize= takes them: address,undefined or thread")
 option(MEGATRAIN_BUILD_TESTS "Build the tests" ON)
 option(MEGATRAIN_FUZZ "Build the fuzz targets (clang only)" OFF)
@@ -10,6 +12,9 @@ option(MEGATRAIN_BUNDLE_CUDA "Install the CUDA libraries next to the program" OF
 
 if(NOT MEGATRAIN_CUDA MATCHES "^(AUTO|ON|OFF)$")
   message(FATAL_ERROR "MEGATRAIN_CUDA is '${MEGATRAIN_CUDA}'; it takes AUTO, ON or OFF.")
+endif()
+if(NOT MEGATRAIN_GLOO MATCHES "^(AUTO|ON|OFF)$")
+  message(FATAL_ERROR "MEGATRAIN_GLOO is '${MEGATRAIN_GLOO}'; it takes AUTO, ON or OFF.")
 endif()
 if(MEGATRAIN_FUZZ AND NOT CMAKE_CXX_COMPILER_ID MATCHES "Clang")
   message(FATAL_ERROR "MEGATRAIN_FUZZ needs clang (libFuzzer); the compiler is "

@@ -65,7 +65,7 @@ void Agents::post(const Notice& notice) {
   try {
     rendezvous_->post(to_text(notice));
   } catch (const parallel::RankLost&) {
-    // Nobody hears it; trouble() says why.
+    waker_.wake();  // nobody hears it; trouble() says why
   }
 }
 

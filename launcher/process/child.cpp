@@ -72,7 +72,8 @@ std::string describe(const Ending& ending) {
 std::string find_program(const std::string& name, const parallel::Environment& environment) {
   if (name.find('/') != std::string::npos) return name;
   const auto path = environment.find("PATH");
-  std::string_view folders = path == environment.end() ? "/usr/bin:/bin" : path->second;
+  std::string_view folders = "/usr/bin:/bin";
+  if (path != environment.end()) folders = path->second;
   while (!folders.empty()) {
     const std::size_t end = std::min(folders.find(':'), folders.size());
     std::string file = fmt::format("{}/{}", end == 0 ? "." : folders.substr(0, end), name);

@@ -1,13 +1,13 @@
 #include "launcher/process/guard.h"
 
 #include <fcntl.h>
-#include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <csignal>
 #include <vector>
 
 #include "core/base/error.h"

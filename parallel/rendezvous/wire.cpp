@@ -49,7 +49,7 @@ std::string MessageWriter::finish() {
   return std::move(bytes_);
 }
 
-MessageReader::MessageReader(std::string_view message) : kind_{}, rest_(message) {
+MessageReader::MessageReader(std::string_view message) : rest_(message) {
   kind_ = static_cast<Kind>(raw(1).front());
 }
 

@@ -79,7 +79,7 @@ class MessageReader {
   void end() const;
 
  private:
-  Kind kind_;
+  Kind kind_{};
   std::string_view rest_;
 };
 

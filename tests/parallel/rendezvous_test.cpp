@@ -214,14 +214,18 @@ TEST_F(RendezvousTest, WhoDoesNotComeToABarrierIsNamed) {
 }
 
 TEST_F(RendezvousTest, WhoHasLeftIsNotWaitedFor) {
-  serve(2);
-  as_ranks(2, [&](int rank) {
-    Rendezvous mine(place(rank), options());
-    if (rank == 1) return;
-    const std::string error = error_of([&] { mine.barrier("b", kPatience); });
-    EXPECT_TRUE(says(error, "rank 1"));
-    EXPECT_TRUE(says(error, "it has left"));
-  });
+  // It leaves before the other waits, and after.
+  for (const auto& [leaves_after, waits_after] : {std::pair{0ms, 100ms}, {100ms, 0ms}}) {
+    serve(2);
+    as_ranks(2, [&, leaves = leaves_after, waits = waits_after](int rank) {
+      Rendezvous mine(place(rank), options());
+      std::this_thread::sleep_for(rank == 1 ? leaves : waits);
+      if (rank == 1) return;
+      const std::string error = error_of([&] { mine.barrier("b", kPatience); });
+      EXPECT_TRUE(says(error, "rank 1"));
+      EXPECT_TRUE(says(error, "it has left"));
+    });
+  }
 }
 
 TEST_F(RendezvousTest, AFailureReachesAll) {

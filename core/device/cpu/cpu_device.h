@@ -30,6 +30,9 @@ class CpuStream : public Stream {
   [[nodiscard]] virtual ThreadPool& pool() = 0;
 };
 
+/// The stream as the CPU device's. @throws LogicError for a stream of another device
+CpuStream& cpu_stream(Stream& stream);
+
 /// Tells the thread sanitizer that the running work reads or writes a range; no-ops otherwise.
 void announce_read(const void* data, Index bytes);
 void announce_write(void* data, Index bytes);

@@ -14,6 +14,16 @@
 #include "core/base/spin.h"
 #include "core/device/cpu/thread_sanitizer.h"
 
+namespace megatrain {
+
+CpuStream& cpu_stream(Stream& stream) {
+  auto* own = dynamic_cast<CpuStream*>(&stream);
+  require(own != nullptr, "CPU work was issued on a stream of another device");
+  return *own;
+}
+
+}  // namespace megatrain
+
 namespace megatrain::cpu {
 
 // --- Record ---

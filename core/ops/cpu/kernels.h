@@ -20,9 +20,6 @@ struct CpuOpState : OpState {
   std::unique_ptr<GemmCache> gemms;  ///< matrix product primitives by shape
 };
 
-/// The stream as the CPU device's. @throws LogicError for a stream of another device
-CpuStream& cpu_stream(Stream& stream);
-
 /// Why this processor cannot compute in `compute`; empty when it can.
 std::string compute_refusal(const DeviceInfo& processor, DType compute);
 

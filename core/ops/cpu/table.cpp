@@ -13,12 +13,6 @@ std::string attention_refusal(OpState& /*state*/, const AttentionShape& /*shape*
 
 }  // namespace
 
-CpuStream& cpu_stream(Stream& stream) {
-  auto* own = dynamic_cast<CpuStream*>(&stream);
-  if (own == nullptr) throw LogicError("a CPU op was issued on a stream of another device");
-  return *own;
-}
-
 Ops make_cpu_ops(const DeviceInfo& processor, DType compute) {
   if (const std::string refusal = compute_refusal(processor, compute); !refusal.empty())
     throw UserError(refusal);

@@ -1,0 +1,147 @@
+#include "parallel/cpu/cpu_communicator.h"
+
+#include <cmath>
+#include <utility>
+#include <vector>
+
+#include "core/device/cpu/cpu_device.h"
+
+namespace megatrain {
+
+namespace {
+
+class CpuCommunicator final : public Communicator {
+ public:
+  CpuCommunicator(std::string name, int rank, int size,
+                  std::shared_ptr<BlockingCollectives> collectives)
+      : name_(std::move(name)), rank_(rank), size_(size), collectives_(std::move(collectives)) {
+    require(size_ > 0 && rank_ >= 0 && rank_ < size_,
+            "a communicator with a rank outside its size");
+  }
+  ~CpuCommunicator() override { collectives_->leave(); }
+  CpuCommunicator(const CpuCommunicator&) = delete;
+  CpuCommunicator& operator=(const CpuCommunicator&) = delete;
+
+  [[nodiscard]] int rank() const override { return rank_; }
+  [[nodiscard]] int size() const override { return size_; }
+  [[nodiscard]] std::string_view name() const override { return name_; }
+
+  void all_gather(Stream& stream, const void* slice, void* whole, Index count,
+                  DType type) override {
+    if (!check(stream, count)) return;
+    const Call call = next(Collective::all_gather, count, type);
+    const auto* from = static_cast<const std::byte*>(slice);
+    auto* to = static_cast<std::byte*>(whole);
+    const Index bytes = count * size_of(type);
+    check_slice(from, to, bytes);
+    cpu_stream(stream).enqueue([=, collectives = collectives_, size = size_] {
+      announce_read(from, bytes);
+      announce_write(to, bytes * size);
+      collectives->all_gather(call, from, to);
+    });
+  }
+
+  void reduce_scatter(Stream& stream, const float* whole, float* slice, Index count) override {
+    if (!check(stream, count)) return;
+    const Call call = next(Collective::reduce_scatter, count, DType::f32);
+    const Index bytes = count * size_of(DType::f32);
+    check_slice(reinterpret_cast<const std::byte*>(slice),
+                reinterpret_cast<const std::byte*>(whole), bytes);
+    cpu_stream(stream).enqueue([=, collectives = collectives_, size = size_] {
+      announce_read(whole, bytes * size);
+      announce_write(slice, bytes);
+      collectives->reduce_scatter(call, whole, slice);
+    });
+  }
+
+  void all_reduce(Stream& stream, float* data, Index count) override {
+    if (!check(stream, count)) return;
+    const Call call = next(Collective::all_reduce, count, DType::f32);
+    cpu_stream(stream).enqueue([=, collectives = collectives_] {
+      announce_write(data, count * size_of(DType::f32));
+      collectives->all_reduce(call, data);
+    });
+  }
+
+  void broadcast(Stream& stream, void* data, Index count, DType type, int root) override {
+    require(root >= 0 && root < size_, "a broadcast from a rank that is none");
+    if (!check(stream, count)) return;
+    Call call = next(Collective::broadcast, count, type);
+    call.root = root;
+    auto* bytes = static_cast<std::byte*>(data);
+    cpu_stream(stream).enqueue([=, collectives = collectives_, reads = rank_ == root] {
+      if (reads)
+        announce_read(bytes, count * size_of(type));
+      else
+        announce_write(bytes, count * size_of(type));
+      collectives->broadcast(call, bytes);
+    });
+  }
+
+  void sum(std::span<double> values) override {
+    if (values.empty()) return;
+    const std::vector<double> all = gather(Collective::sum, values);
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      values[i] = all[i];
+      for (std::size_t at = i + values.size(); at < all.size(); at += values.size())
+        values[i] += all[at];
+    }
+  }
+
+  [[nodiscard]] double max(double value) override {
+    double largest = value;
+    for (const double other : gather(Collective::max, {&value, 1})) {
+      if (std::isnan(other)) return other;
+      largest = std::fmax(largest, other);
+    }
+    return largest;
+  }
+
+  void barrier(std::chrono::milliseconds deadline) override {
+    collectives_->barrier(next(Collective::barrier, 0, DType::f32), deadline);
+  }
+
+  void abort(std::string_view reason) noexcept override { collectives_->abort(reason); }
+
+ private:
+  /// Whether there is anything to do.
+  bool check(Stream& stream, Index count) {
+    require(count >= 0, "a collective of a negative size");
+    if (stream_ == nullptr) stream_ = &stream;
+    require(stream_ == &stream, "collectives of one communicator were issued on two streams");
+    return count > 0;
+  }
+
+  void check_slice(const std::byte* slice, const std::byte* whole, Index bytes) const {
+    require(
+        slice == whole + bytes * rank_ || slice + bytes <= whole || slice >= whole + bytes * size_,
+        "a slice that overlaps the whole, but is not at its rank's place");
+  }
+
+  Call next(Collective collective, Index count, DType type) {
+    return {.collective = collective, .number = ++calls_, .count = count, .type = type};
+  }
+
+  std::vector<double> gather(Collective collective, std::span<const double> values) {
+    std::vector<double> all(values.size() * static_cast<std::size_t>(size_));
+    collectives_->gather(next(collective, static_cast<Index>(values.size()), DType::f32), values,
+                         all);
+    return all;
+  }
+
+  const std::string name_;
+  const int rank_;
+  const int size_;
+  std::shared_ptr<BlockingCollectives> collectives_;
+  Stream* stream_ = nullptr;  // the one that all collectives go to
+  std::uint64_t calls_ = 0;   // of the issuing thread
+};
+
+}  // namespace
+
+std::unique_ptr<Communicator> make_cpu_communicator(
+    std::string name, int rank, int size, std::shared_ptr<BlockingCollectives> collectives) {
+  return std::make_unique<CpuCommunicator>(std::move(name), rank, size, std::move(collectives));
+}
+
+}  // namespace megatrain

@@ -1,0 +1,15 @@
+#pragma once
+/// @file
+/// The one sum over ranks of the CPU's communicators.
+
+#include <span>
+
+#include "core/base/types.h"
+
+namespace megatrain {
+
+/// sum[i] = ((parts[0][i] + parts[1][i]) + parts[2][i]) + ... in fp32. `sum` may be one of the
+/// parts, and may not overlap them otherwise.
+void sum_in_rank_order(std::span<const float* const> parts, float* sum, Index count);
+
+}  // namespace megatrain

@@ -1,0 +1,26 @@
+#pragma once
+/// @file
+/// Connections between every two ranks of a group, as Gloo's collectives want them.
+
+#include <gloo/context.h>
+#include <gloo/transport/device.h>
+
+#include <chrono>
+#include <memory>
+#include <string>
+
+#include "parallel/key_value_store.h"
+
+namespace megatrain {
+
+/// Gloo's own rendezvous says neither who is missing nor within which time; this one does.
+class GlooMesh final : public ::gloo::Context {
+ public:
+  GlooMesh(int own_rank, int ranks) : ::gloo::Context(own_rank, ranks) {}
+  /// Meets the other ranks in `store` under `name`, and connects to each.
+  /// @throws PeerError naming who is missing when `timeout` has passed
+  void connect(const std::shared_ptr<::gloo::transport::Device>& device, KeyValueStore& store,
+               const std::string& name, std::chrono::milliseconds timeout);
+};
+
+}  // namespace megatrain

@@ -1,0 +1,60 @@
+// One process of a group over Gloo, for gloo_process_test.
+//   gloo_child FOLDER RANK SIZE TIMEOUT-MS SCENARIO VICTIM
+// Prints what it found; exit code 0, or 3 with the message of a PeerError.
+
+#include <fmt/core.h>
+#include <fmt/ranges.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "core/device/device.h"
+#include "parallel/gloo/gloo_transport.h"
+#include "tests/parallel/gloo_rounds.h"
+#include "tests/parallel/stores.h"
+
+namespace {
+
+using namespace megatrain;
+
+int run(const std::vector<std::string>& arguments) {
+  const int rank = std::stoi(arguments.at(2));
+  const int size = std::stoi(arguments.at(3));
+  const std::chrono::milliseconds timeout(std::stoi(arguments.at(4)));
+  const std::string& scenario = arguments.at(5);
+  const bool victim = rank == std::stoi(arguments.at(6));
+  if (victim && scenario == "absent") return 0;
+
+  const auto device = make_cpu_device({.threads = 1});
+  const auto communicator =
+      make_gloo_transport({.address = "127.0.0.1", .timeout = timeout})
+          ->connect(std::make_shared<FolderStore>(arguments.at(1)), "data", rank, size);
+  const auto stream = device->make_stream("collectives");
+  const auto act = [&](int round) {
+    if (!victim || round != 3) return;
+    if (scenario == "kill") std::raise(SIGKILL);
+    if (scenario == "stop") std::raise(SIGSTOP);
+    if (scenario == "abort") communicator->abort("the data ended");
+  };
+  fmt::print("{:016x}\n", testing_rounds(*communicator, *stream, act));
+  communicator->barrier(timeout);
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return run({argv, argv + argc});
+  } catch (const PeerError& error) {
+    fmt::print("{}\nblames {}\n", error.what(), fmt::join(error.ranks(), " "));
+    return 3;
+  } catch (const std::exception& error) {
+    fmt::print("{}\n", error.what());
+    return 1;
+  }
+}
