@@ -452,6 +452,7 @@ TEST_P(Trouble, OneCommunicatorKeepsToOneStream) {
         communicator.all_gather(rank.stream(), whole.data() + 1, whole.data(), 4, DType::f32),
         LogicError);
     EXPECT_THROW(communicator.broadcast(rank.stream(), &x, 1, DType::f32, size()), LogicError);
+    rank.stream().synchronize();  // x goes with this scope
   });
 }
 
