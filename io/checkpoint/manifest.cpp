@@ -90,7 +90,9 @@ ManifestDataset read_dataset(const JsonValue& value, const std::string& source, 
     if (number == nullptr || *number < 0) throw reader.refusal("shape", "a size is 0 or more");
     dataset.shape.push_back(*number);
   }
-  (void)checked_mul(elements(dataset.shape), bits_of(*type) / 8);
+  constexpr Index kMostBytes = Index{1} << 60;  // leaves room for sums of sizes
+  if (checked_mul(elements(dataset.shape), bits_of(*type) / 8) > kMostBytes)
+    throw reader.refusal("shape", "no file is as large");
   for (const JsonValue& sum : reader.array("xxh3"))
     dataset.blocks.push_back(reader.checksum_of(sum, "xxh3"));
   if (static_cast<Index>(dataset.blocks.size()) != ceil_div(dataset.bytes(), block_bytes))
