@@ -104,9 +104,9 @@ class Chooser {
     return choices;
   }
 
-  /// The smallest n of [0, high] for which `holds`, which once true stays true; high + 1 for none.
-  static Index first_that(Index high, const std::function<bool(Index)>& holds) {
-    Index low = 0;
+  /// The smallest n of [low, high] for which `holds`, which once true stays true; high + 1 for
+  /// none.
+  static Index first_that(Index low, Index high, const std::function<bool(Index)>& holds) {
     for (++high; low < high;) {
       const Index middle = low + (high - low) / 2;
       if (holds(middle))
@@ -130,8 +130,9 @@ class Chooser {
     };
     const Index segments = ceil_div(layers_, choices.segment);
     const Index wanted =
-        first_that(segments, [&](Index n) { return bytes(n).host() <= request_.host_memory; });
-    const Index too_many = first_that(segments, [&](Index n) { return bytes(n).device > budget_; });
+        first_that(0, segments, [&](Index n) { return bytes(n).host() <= request_.host_memory; });
+    const Index too_many =
+        first_that(0, segments, [&](Index n) { return bytes(n).device > budget_; });
     choices.device_boundaries = std::max<Index>(0, std::min(wanted, too_many - 1));
   }
 
@@ -145,16 +146,13 @@ class Chooser {
   void grow(Choices& choices, std::string_view name, Index low, Index high,
             const std::function<void(Choices&, Index)>& set) const {
     if (is_forced(request_, name)) return;
-    while (low < high) {
-      const Index middle = low + (high - low + 1) / 2;
+    // The first was asked about, or is what there is already.
+    const Index too_many = first_that(low + 1, high, [&](Index n) {
       Choices attempt = choices;
-      set(attempt, middle);
-      if (fits(attempt))
-        low = middle;
-      else
-        high = middle - 1;
-    }
-    set(choices, low);
+      set(attempt, n);
+      return !fits(attempt);
+    });
+    set(choices, too_many - 1);
   }
 
   /// Spends what the budget leaves where it saves most: boundaries that need no spill, then
