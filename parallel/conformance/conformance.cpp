@@ -12,6 +12,7 @@
 #include <thread>
 #include <utility>
 
+#include "core/base/scatter.h"
 #include "parallel/conformance/recording_communicator.h"
 #include "parallel/local/local_communicator.h"
 
@@ -80,11 +81,8 @@ void check_same_calls(const ProcessAxes& axes, const std::vector<Calls>& calls) 
 
 /// A number in [-1, 1) without structure.
 float noise(std::uint64_t seed) {
-  seed += 0x9E3779B97F4A7C15U;
-  seed = (seed ^ (seed >> 30)) * 0xBF58476D1CE4E5B9U;
-  seed = (seed ^ (seed >> 27)) * 0x94D049BB133111EBU;
-  seed ^= seed >> 31;
-  return static_cast<float>(static_cast<double>(seed >> 11) * 0x1p-52 - 1.0);
+  return static_cast<float>(static_cast<double>(scatter(seed + kGoldenRatio) >> 11) * 0x1p-52 -
+                            1.0);
 }
 
 std::vector<float> noise_vector(Index count, int owner, std::uint64_t salt) {
