@@ -68,17 +68,9 @@ Index transfer_all(int direct, int cached, Index offset, std::span<Byte> left, I
 DirectFile::DirectFile(std::filesystem::path path, Mode mode, bool direct)
     : path_(std::move(path)) {
   const int access = mode == Mode::read ? O_RDONLY : O_RDWR;
-  // O_NONBLOCK: opening a pipe must not wait for its other end; regular files ignore it.
-  const int flags = access | O_CLOEXEC | O_NONBLOCK;
-  cached_ = FileDescriptor(::open(path_.c_str(), flags));
-  if (cached_.get() < 0) throw_system_error("open", path_, errno);
-  struct stat status{};
-  if (::fstat(cached_.get(), &status) != 0) throw_system_error("examine", path_, errno);
-  if (!S_ISREG(status.st_mode))
-    throw UserError(fmt::format("{} is not a regular file", quote(path_.string())));
-  bytes_ = status.st_size;
+  cached_ = open_regular_file(path_, access, bytes_);
   if (!direct) return;
-  direct_ = FileDescriptor(::open(path_.c_str(), flags | O_DIRECT));
+  direct_ = FileDescriptor(::open(path_.c_str(), access | O_DIRECT | O_CLOEXEC | O_NONBLOCK));
   if (direct_.get() < 0) {
     if (errno != EINVAL) throw_system_error("open", path_, errno);
   } else if (!transfers(direct_.get())) {
@@ -86,15 +78,7 @@ DirectFile::DirectFile(std::filesystem::path path, Mode mode, bool direct)
   }
 }
 
-void DirectFile::reserve(Index bytes) {
-  if (bytes <= 0) return;
-  // Holes become reserved blocks that read as zeros; what is written stays, and so does the size.
-  while (::fallocate(cached_.get(), FALLOC_FL_KEEP_SIZE, 0, bytes) != 0) {
-    if (errno == EINTR) continue;
-    if (errno == EOPNOTSUPP || errno == ENOSYS) return;
-    throw_system_error(fmt::format("reserve {} for", format_bytes(bytes)), path_, errno);
-  }
-}
+void DirectFile::reserve(Index bytes) { reserve_disk(cached_, path_, bytes, /*grows=*/false); }
 
 void DirectFile::write(Index offset, std::span<const std::byte> data) {
   require(offset >= 0 && aligned(offset) && aligned(data.data()), "DirectFile::write: alignment");

@@ -14,24 +14,6 @@
 
 namespace megatrain::io {
 
-FileDescriptor::~FileDescriptor() { close(); }
-
-FileDescriptor::FileDescriptor(FileDescriptor&& other) noexcept
-    : descriptor_(std::exchange(other.descriptor_, -1)) {}
-
-FileDescriptor& FileDescriptor::operator=(FileDescriptor&& other) noexcept {
-  if (this != &other) {
-    close();
-    descriptor_ = std::exchange(other.descriptor_, -1);
-  }
-  return *this;
-}
-
-bool FileDescriptor::close() {
-  if (descriptor_ < 0) return true;
-  return ::close(std::exchange(descriptor_, -1)) == 0;
-}
-
 void throw_system_error(std::string_view doing, const std::filesystem::path& path, int error) {
   const std::string message =
       fmt::format("cannot {} {}: {}", doing, quote(path.string()), std::strerror(error));
@@ -58,16 +40,30 @@ void throw_system_error(std::string_view doing, const std::filesystem::path& pat
   }
 }
 
-InputFile::InputFile(std::filesystem::path path) : path_(std::move(path)) {
-  // O_NONBLOCK: opening a pipe must not wait for its writer; regular files ignore it.
-  descriptor_ = FileDescriptor(::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (descriptor_.get() < 0) throw_system_error("open", path_, errno);
+FileDescriptor open_regular_file(const std::filesystem::path& path, int flags, Index& bytes) {
+  // O_NONBLOCK: opening a pipe must not wait for its other end; regular files ignore it.
+  FileDescriptor file(::open(path.c_str(), flags | O_CLOEXEC | O_NONBLOCK));
+  if (file.get() < 0) throw_system_error("open", path, errno);
   struct stat status{};
-  if (::fstat(descriptor_.get(), &status) != 0) throw_system_error("examine", path_, errno);
+  if (::fstat(file.get(), &status) != 0) throw_system_error("examine", path, errno);
   if (!S_ISREG(status.st_mode))
-    throw UserError(fmt::format("{} is not a regular file", quote(path_.string())));
-  bytes_ = status.st_size;
+    throw UserError(fmt::format("{} is not a regular file", quote(path.string())));
+  bytes = status.st_size;
+  return file;
 }
+
+void reserve_disk(const FileDescriptor& file, const std::filesystem::path& path, Index bytes,
+                  bool grows) {
+  if (bytes <= 0) return;
+  while (::fallocate(file.get(), grows ? 0 : FALLOC_FL_KEEP_SIZE, 0, bytes) != 0) {
+    if (errno == EINTR) continue;
+    if (errno == EOPNOTSUPP || errno == ENOSYS) return;
+    throw_system_error(fmt::format("reserve {} for", format_bytes(bytes)), path, errno);
+  }
+}
+
+InputFile::InputFile(std::filesystem::path path)
+    : path_(std::move(path)), descriptor_(open_regular_file(path_, O_RDONLY, bytes_)) {}
 
 void InputFile::read(Index offset, std::span<std::byte> out) const {
   while (!out.empty()) {

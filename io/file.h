@@ -8,25 +8,12 @@
 #include <string>
 #include <string_view>
 
+#include "core/base/file_descriptor.h"
 #include "core/base/types.h"
 
 namespace megatrain::io {
 
-/// Owns a descriptor.
-class FileDescriptor {
- public:
-  FileDescriptor() = default;
-  explicit FileDescriptor(int descriptor) : descriptor_(descriptor) {}
-  ~FileDescriptor();
-  FileDescriptor(FileDescriptor&& other) noexcept;
-  FileDescriptor& operator=(FileDescriptor&& other) noexcept;
-  [[nodiscard]] int get() const { return descriptor_; }
-  /// Closes now. @returns false when the system reports a failure (errno is set)
-  bool close();
-
- private:
-  int descriptor_ = -1;
-};
+using megatrain::FileDescriptor;
 
 /// The user may not do that to the file. Says nothing about what it holds.
 class PermissionError : public UserError {
@@ -45,6 +32,17 @@ class SystemError : public Error {
 [[noreturn]] void throw_system_error(std::string_view doing, const std::filesystem::path& path,
                                      int error);
 
+/// Opens a regular file. @param flags  O_RDONLY or O_RDWR
+/// @param bytes  set to its size
+/// @throws UserError, Error when it cannot be opened or is no regular file
+FileDescriptor open_regular_file(const std::filesystem::path& path, int flags, Index& bytes);
+
+/// Claims disk space for the first `bytes` of a file, so that a full disk shows before the work:
+/// what is written stays, holes read as zeros. Does nothing where the file system cannot.
+/// @param grows  the file's size becomes `bytes` at least; else it stays
+void reserve_disk(const FileDescriptor& file, const std::filesystem::path& path, Index bytes,
+                  bool grows);
+
 /// A regular file open for reading. Reads may come from several threads.
 class InputFile {
  public:
@@ -58,8 +56,8 @@ class InputFile {
 
  private:
   std::filesystem::path path_;
+  Index bytes_ = 0;  // before what sets it
   FileDescriptor descriptor_;
-  Index bytes_ = 0;
 };
 
 /// Whether something has that name (a broken link has not).

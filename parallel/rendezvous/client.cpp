@@ -58,7 +58,7 @@ Rendezvous::Rendezvous(const ProcessPlace& place, RendezvousOptions options)
   Endpoint endpoint = place_.rendezvous;
   if (server_ && !is_loopback(endpoint.host)) endpoint.host = "127.0.0.1";
   Milliseconds silence{0};
-  Handle socket = introduce(place_, endpoint, options, deadline, silence);
+  FileDescriptor socket = introduce(place_, endpoint, options, deadline, silence);
   link_ = std::make_unique<Link>(place_, std::move(socket), silence, std::move(options));
   const auto left = std::chrono::ceil<Milliseconds>(deadline - Clock::now());
   try {

@@ -25,7 +25,7 @@ constexpr Milliseconds kIntroduction{5000};
 
 /// Waits for one message and takes nothing of what follows it. @returns nothing, with `reason` set,
 /// when none comes
-std::optional<std::string> await_message(const Handle& socket, Clock::time_point deadline,
+std::optional<std::string> await_message(const FileDescriptor& socket, Clock::time_point deadline,
                                          std::string& reason) {
   MessageBuffer in(kMaxHello);
   std::array<char, kMaxHello> bytes;
@@ -59,10 +59,10 @@ std::string hello_of(const ProcessPlace& place, std::uint64_t configuration) {
 }
 
 /// One attempt. @returns no handle, with `reason` set, when it may be tried again
-Handle introduce_once(const ProcessPlace& place, const Endpoint& endpoint,
-                      const RendezvousOptions& options, Clock::time_point deadline,
-                      std::string& reason, Milliseconds& silence) {
-  Handle socket = connect_to(endpoint, deadline, reason);
+FileDescriptor introduce_once(const ProcessPlace& place, const Endpoint& endpoint,
+                              const RendezvousOptions& options, Clock::time_point deadline,
+                              std::string& reason, Milliseconds& silence) {
+  FileDescriptor socket = connect_to(endpoint, deadline, reason);
   if (!socket) return {};
   // A fresh connection takes as little as this at once.
   if (send(socket, hello_of(place, options.configuration)).closed) return {};
@@ -89,14 +89,14 @@ Handle introduce_once(const ProcessPlace& place, const Endpoint& endpoint,
 
 }  // namespace
 
-Handle introduce(const ProcessPlace& place, const Endpoint& endpoint,
-                 const RendezvousOptions& options, Clock::time_point deadline,
-                 Milliseconds& silence) {
+FileDescriptor introduce(const ProcessPlace& place, const Endpoint& endpoint,
+                         const RendezvousOptions& options, Clock::time_point deadline,
+                         Milliseconds& silence) {
   const Clock::time_point begin = Clock::now();
   std::string reason = "it does not answer";
   Milliseconds pause = kFirstPause;
   for (;;) {
-    Handle socket = introduce_once(place, endpoint, options, deadline, reason, silence);
+    FileDescriptor socket = introduce_once(place, endpoint, options, deadline, reason, silence);
     if (socket) return socket;
     if (Clock::now() + pause >= deadline) break;
     std::this_thread::sleep_for(pause);
@@ -111,7 +111,7 @@ Handle introduce(const ProcessPlace& place, const Endpoint& endpoint,
                    : options.noun + " 0, which serves it, is missing"));
 }
 
-Rendezvous::Link::Link(const ProcessPlace& place, Handle socket, Milliseconds silence,
+Rendezvous::Link::Link(const ProcessPlace& place, FileDescriptor socket, Milliseconds silence,
                        RendezvousOptions options)
     : place_(place),
       options_(std::move(options)),

@@ -21,14 +21,15 @@ namespace megatrain::parallel {
 /// Connects to `endpoint` and introduces this rank, again and again until `deadline`.
 /// @param silence  set to what the server says
 /// @throws UserError when it is refused, or when nobody answers
-Handle introduce(const ProcessPlace& place, const Endpoint& endpoint,
-                 const RendezvousOptions& options, Clock::time_point deadline,
-                 Milliseconds& silence);
+FileDescriptor introduce(const ProcessPlace& place, const Endpoint& endpoint,
+                         const RendezvousOptions& options, Clock::time_point deadline,
+                         Milliseconds& silence);
 
 class Rendezvous::Link {
  public:
   /// @param silence  of the server, after which the connection counts as broken
-  Link(const ProcessPlace& place, Handle socket, Milliseconds silence, RendezvousOptions options);
+  Link(const ProcessPlace& place, FileDescriptor socket, Milliseconds silence,
+       RendezvousOptions options);
   /// Says that this rank leaves, and waits shortly until that is heard.
   ~Link();
   Link(const Link&) = delete;
@@ -64,7 +65,7 @@ class Rendezvous::Link {
   const ProcessPlace place_;
   const RendezvousOptions options_;
   const Milliseconds silence_;
-  Handle socket_;
+  FileDescriptor socket_;
   Waker waker_;
   std::atomic<bool> stop_ = false;
   // Of the thread alone:

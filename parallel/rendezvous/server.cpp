@@ -28,7 +28,7 @@ constexpr std::size_t kMaxMessage = kMaxValue + kMaxName + 64;
 constexpr Milliseconds kExhausted{100};
 
 struct Connection {
-  Handle socket;
+  FileDescriptor socket;
   MessageBuffer in{kMaxHello};
   std::string out;
   bool member = false;         ///< a rank
@@ -95,7 +95,7 @@ class RendezvousServer::Loop {
   void accept() {
     for (;;) {
       bool exhausted = false;
-      Handle socket = accept_from(listener_, exhausted);
+      FileDescriptor socket = accept_from(listener_, exhausted);
       if (exhausted) accept_after_ = Clock::now() + kExhausted;
       if (!socket) return;
       Connection connection;
@@ -202,7 +202,7 @@ class RendezvousServer::Loop {
   }
 
   ServerOptions options_;
-  Handle listener_;
+  FileDescriptor listener_;
   std::uint16_t port_;
   Waker waker_;
   std::atomic<bool> stop_ = false;

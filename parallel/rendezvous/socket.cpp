@@ -39,17 +39,17 @@ Addresses look_up(const std::string& host, std::uint16_t port, int flags, std::s
   return {status == 0 ? found : nullptr, &::freeaddrinfo};
 }
 
-Handle open_socket(const addrinfo& address) {
-  return Handle(
+FileDescriptor open_socket(const addrinfo& address) {
+  return FileDescriptor(
       ::socket(address.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, address.ai_protocol));
 }
 
-void set_option(const Handle& socket, int level, int option, int value) {
+void set_option(const FileDescriptor& socket, int level, int option, int value) {
   ::setsockopt(socket.get(), level, option, &value, sizeof value);
 }
 
 /// Waits until a connection that is under way stands. @returns 0, or the system's error
-int finish_connect(const Handle& socket, Clock::time_point deadline) {
+int finish_connect(const FileDescriptor& socket, Clock::time_point deadline) {
   for (;;) {
     pollfd wait{socket.get(), POLLOUT, 0};
     const int ready = ::poll(&wait, 1, poll_timeout(deadline));
@@ -70,17 +70,6 @@ int poll_timeout(Clock::time_point when) {
   return static_cast<int>(std::clamp<std::int64_t>(left, 0, 60'000));
 }
 
-Handle::~Handle() {
-  if (descriptor_ >= 0) ::close(descriptor_);
-}
-
-Handle::Handle(Handle&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)) {}
-
-Handle& Handle::operator=(Handle&& other) noexcept {
-  std::swap(descriptor_, other.descriptor_);
-  return *this;
-}
-
 Waker::Waker() : handle_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
   if (!handle_) throw Error("cannot make an event counter: " + reason_of(errno));
 }
@@ -95,26 +84,26 @@ void Waker::clear() const {
   [[maybe_unused]] const int status = ::eventfd_read(handle_.get(), &count);
 }
 
-Transfer receive(const Handle& socket, std::span<char> into) {
+Transfer receive(const FileDescriptor& socket, std::span<char> into) {
   const ssize_t count = ::recv(socket.get(), into.data(), into.size(), 0);
   if (count > 0) return {static_cast<std::size_t>(count), false};
   return {0, count == 0 || (errno != EAGAIN && errno != EINTR)};
 }
 
-Transfer send(const Handle& socket, std::string_view bytes) {
+Transfer send(const FileDescriptor& socket, std::string_view bytes) {
   const ssize_t count = ::send(socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
   if (count >= 0) return {static_cast<std::size_t>(count), false};
   return {0, errno != EAGAIN && errno != EINTR};
 }
 
-Handle listen_at(const std::string& host, std::uint16_t port) {
+FileDescriptor listen_at(const std::string& host, std::uint16_t port) {
   std::string reason;
   const Addresses addresses = look_up(host, port, AI_PASSIVE, reason);
   // With all interfaces asked for, one IPv6 socket takes IPv4 too, where the machine has IPv6.
   for (const int family : {AF_INET6, AF_INET}) {
     for (const addrinfo* one = addresses.get(); one != nullptr; one = one->ai_next) {
       if (one->ai_family != family) continue;
-      Handle socket = open_socket(*one);
+      FileDescriptor socket = open_socket(*one);
       if (!socket) {
         reason = reason_of(errno);
         continue;
@@ -131,7 +120,7 @@ Handle listen_at(const std::string& host, std::uint16_t port) {
                               to_text({host.empty() ? "*" : host, port}), reason));
 }
 
-std::uint16_t port_of(const Handle& listener) {
+std::uint16_t port_of(const FileDescriptor& listener) {
   sockaddr_storage address{};
   socklen_t size = sizeof address;
   if (::getsockname(listener.get(), reinterpret_cast<sockaddr*>(&address), &size) != 0)
@@ -141,19 +130,20 @@ std::uint16_t port_of(const Handle& listener) {
                    : reinterpret_cast<const sockaddr_in&>(address).sin_port);
 }
 
-Handle accept_from(const Handle& listener, bool& exhausted) {
-  Handle socket(::accept4(listener.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+FileDescriptor accept_from(const FileDescriptor& listener, bool& exhausted) {
+  FileDescriptor socket(::accept4(listener.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
   if (!socket && (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM))
     exhausted = true;
   if (socket) set_option(socket, IPPROTO_TCP, TCP_NODELAY, 1);
   return socket;
 }
 
-Handle connect_to(const Endpoint& endpoint, Clock::time_point deadline, std::string& reason) {
+FileDescriptor connect_to(const Endpoint& endpoint, Clock::time_point deadline,
+                          std::string& reason) {
   reason = "it has no address";
   const Addresses addresses = look_up(endpoint.host, endpoint.port, AI_ADDRCONFIG, reason);
   for (const addrinfo* one = addresses.get(); one != nullptr; one = one->ai_next) {
-    Handle socket = open_socket(*one);
+    FileDescriptor socket = open_socket(*one);
     if (!socket) {
       reason = reason_of(errno);
       continue;

@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 
+#include "core/base/file_descriptor.h"
 #include "parallel/rendezvous/endpoint.h"
 
 namespace megatrain::parallel {
@@ -18,21 +19,6 @@ using Milliseconds = std::chrono::milliseconds;
 
 /// Milliseconds from now until `when`, as poll takes them: rounded up, never negative.
 int poll_timeout(Clock::time_point when);
-
-/// Owns a descriptor of the system: a socket, or an event counter.
-class Handle {
- public:
-  Handle() = default;
-  explicit Handle(int descriptor) : descriptor_(descriptor) {}
-  ~Handle();
-  Handle(Handle&& other) noexcept;
-  Handle& operator=(Handle&& other) noexcept;
-  [[nodiscard]] int get() const { return descriptor_; }
-  explicit operator bool() const { return descriptor_ >= 0; }
-
- private:
-  int descriptor_ = -1;
-};
 
 /// Lets other threads end a poll().
 class Waker {
@@ -44,7 +30,7 @@ class Waker {
   [[nodiscard]] int descriptor() const { return handle_.get(); }
 
  private:
-  Handle handle_;
+  FileDescriptor handle_;
 };
 
 /// What one non-blocking read or write did.
@@ -54,24 +40,25 @@ struct Transfer {
 };
 
 /// Both never block and never raise SIGPIPE.
-Transfer receive(const Handle& socket, std::span<char> into);
-Transfer send(const Handle& socket, std::string_view bytes);
+Transfer receive(const FileDescriptor& socket, std::span<char> into);
+Transfer send(const FileDescriptor& socket, std::string_view bytes);
 
 /// A non-blocking listening socket.
 /// @param host  a name or address of this machine; empty: all interfaces, IPv6 and IPv4
 /// @param port  0: the system picks one
 /// @throws UserError naming the endpoint and the system's reason
-Handle listen_at(const std::string& host, std::uint16_t port);
+FileDescriptor listen_at(const std::string& host, std::uint16_t port);
 /// The port that a listening socket has.
-std::uint16_t port_of(const Handle& listener);
+std::uint16_t port_of(const FileDescriptor& listener);
 
 /// Takes one waiting connection, if there is one. @returns no handle when there is none
 /// @param exhausted  set when the system has no descriptors left: try later
-Handle accept_from(const Handle& listener, bool& exhausted);
+FileDescriptor accept_from(const FileDescriptor& listener, bool& exhausted);
 
 /// Connects, to each address of the host in turn. Tries once.
 /// @param reason  set to the system's reason when no address answers until `deadline`
-Handle connect_to(const Endpoint& endpoint, Clock::time_point deadline, std::string& reason);
+FileDescriptor connect_to(const Endpoint& endpoint, Clock::time_point deadline,
+                          std::string& reason);
 
 /// The name of this machine.
 std::string host_name();

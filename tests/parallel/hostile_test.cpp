@@ -26,15 +26,15 @@ std::string hello(int rank, int world, std::uint32_t version = kProtocolVersion)
       .finish();
 }
 
-Handle connect(std::uint16_t port) {
+FileDescriptor connect(std::uint16_t port) {
   std::string reason;
-  Handle socket = connect_to({"127.0.0.1", port}, Clock::now() + kPatience, reason);
+  FileDescriptor socket = connect_to({"127.0.0.1", port}, Clock::now() + kPatience, reason);
   EXPECT_TRUE(bool(socket)) << reason;
   return socket;
 }
 
 /// Sends bytes, as far as the other side takes them.
-void write(const Handle& socket, std::string_view bytes) {
+void write(const FileDescriptor& socket, std::string_view bytes) {
   const auto deadline = Clock::now() + kPatience;
   while (!bytes.empty() && Clock::now() < deadline) {
     const Transfer sent = send(socket, bytes);
@@ -46,7 +46,7 @@ void write(const Handle& socket, std::string_view bytes) {
 }
 
 /// Reads until the other side closes. @returns what came
-std::string read_to_end(const Handle& socket) {
+std::string read_to_end(const FileDescriptor& socket) {
   std::string all;
   std::array<char, 4096> bytes{};
   const auto deadline = Clock::now() + kPatience;
@@ -90,7 +90,7 @@ TEST_F(HostileTest, Garbage) {
        {std::string("GET / HTTP/1.1\r\nHost: x\r\n\r\n"), std::string(100'000, '\0'),
         std::string(100'000, '\xff'), std::string("\1\0\0\0\x63", 5),
         std::string("\4\0\0\0\1abc", 8), good.substr(0, 4) + std::string(good.size() - 4, 'x')}) {
-    const Handle socket = connect(server.port());
+    const FileDescriptor socket = connect(server.port());
     write(socket, bytes);
     EXPECT_EQ(read_to_end(socket), "");
   }
@@ -100,7 +100,7 @@ TEST_F(HostileTest, Garbage) {
 
 TEST_F(HostileTest, AnotherVersionIsToldSo) {
   const RendezvousServer server(options());
-  const Handle socket = connect(server.port());
+  const FileDescriptor socket = connect(server.port());
   write(socket, hello(0, 2, 99));
   EXPECT_TRUE(says(read_to_end(socket), "version 99"));
   EXPECT_TRUE(says(words_.text(), "version 99"));
@@ -108,7 +108,7 @@ TEST_F(HostileTest, AnotherVersionIsToldSo) {
 
 TEST_F(HostileTest, HalvesAndSilence) {
   const RendezvousServer server(options());
-  std::vector<Handle> idle;
+  std::vector<FileDescriptor> idle;
   for (int i = 0; i < 200; ++i) idle.push_back(connect(server.port()));
   for (std::size_t i = 0; i < idle.size(); ++i) write(idle[i], hello(0, 2).substr(0, i % 40));
   expect_alive(server);
@@ -118,7 +118,7 @@ TEST_F(HostileTest, HalvesAndSilence) {
 
 TEST_F(HostileTest, BytesOneByOne) {
   const RendezvousServer server(options());
-  const Handle slow = connect(server.port());
+  const FileDescriptor slow = connect(server.port());
   const std::string bytes = hello(1, 2);
   for (const char byte : bytes) write(slow, std::string(1, byte));
   std::array<char, 64> answer{};
@@ -135,7 +135,7 @@ TEST_F(HostileTest, ARankThatSendsNonsenseIsNamed) {
         MessageWriter(Kind::set).u32(0).text(std::string(kMaxName + 1, 'k')).text("v").finish(),
         MessageWriter(Kind::beat).text("a").u32(1).finish()}) {
     const RendezvousServer server(options());
-    const Handle socket = connect(server.port());
+    const FileDescriptor socket = connect(server.port());
     write(socket, hello(1, 2));
     write(socket, nonsense);
     read_to_end(socket);
@@ -162,7 +162,7 @@ TEST_F(HostileTest, AStoreHasAnEnd) {
 
 TEST_F(HostileTest, ARankThatSaysNothingIsLost) {
   const RendezvousServer server(options(400ms));
-  const Handle silent = connect(server.port());
+  const FileDescriptor silent = connect(server.port());
   write(silent, hello(1, 2));
   RendezvousOptions given;
   given.configuration = 7;
@@ -172,12 +172,12 @@ TEST_F(HostileTest, ARankThatSaysNothingIsLost) {
 }
 
 TEST_F(HostileTest, AServerThatIsNone) {
-  const Handle listener = listen_at("127.0.0.1", 0);
+  const FileDescriptor listener = listen_at("127.0.0.1", 0);
   std::thread server([&] {
     pollfd wait{listener.get(), POLLIN, 0};
     ::poll(&wait, 1, 60'000);
     bool exhausted = false;
-    const Handle socket = accept_from(listener, exhausted);
+    const FileDescriptor socket = accept_from(listener, exhausted);
     write(socket, "HTTP/1.1 400 Bad Request\r\n\r\n");
   });
   RendezvousOptions given;
