@@ -1,24 +1,17 @@
 #include "io/checkpoint/verify.h"
 
+#include <vector>
+
+#include "io/checkpoint/read_blocks.h"
+
 namespace megatrain::io {
 
 void verify_values(const Checkpoint& checkpoint, BlockPool& blocks, ThreadPool& pool,
                    const Progress& progress) {
-  struct Piece {
-    const Checkpoint::Tensor* tensor;
-    Index block;
-  };
-  std::vector<Piece> pieces;
-  Index total = 0;
-  for (const auto& [path, tensor] : checkpoint.tensors()) {
-    total += tensor.entry->bytes();
-    for (Index b = 0; b < std::ssize(tensor.entry->blocks); ++b) pieces.push_back({&tensor, b});
-  }
-  run_pieces(pool, std::ssize(pieces), total, progress, [&](Index i) {
-    const auto& [tensor, number] = pieces[static_cast<std::size_t>(i)];
-    BlockPool::Block block = blocks.acquire();
-    return std::ssize(checkpoint.read_block(*tensor, number, block));
-  });
+  std::vector<const Checkpoint::Tensor*> tensors;
+  for (const auto& [path, tensor] : checkpoint.tensors()) tensors.push_back(&tensor);
+  read_blocks(checkpoint, tensors, blocks, pool, progress,
+              [](std::size_t, Index, std::span<const std::byte>) {});
 }
 
 void verify_values(const Checkpoint& checkpoint, BlockPool& blocks) {
