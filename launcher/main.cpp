@@ -15,13 +15,10 @@
 #include "launcher/commands/plan.h"
 #include "launcher/commands/train.h"
 #include "launcher/commands/verify.h"
+#include "launcher/exit_codes.h"
 #include "launcher/options/command_line.h"
 
 namespace {
-
-constexpr int kDone = 0;
-constexpr int kFailed = 1;  ///< nothing that the user can mend
-constexpr int kUserError = 2;
 
 int report(const std::exception& error, int code) {
   std::fflush(stdout);
@@ -34,7 +31,7 @@ template <class Act>
 std::function<int()> done(Act act) {
   return [act] {
     act();
-    return kDone;
+    return megatrain::launcher::kDone;
   };
 }
 
@@ -87,8 +84,8 @@ int main(int argc, char** argv) {
   try {
     return run(argc, argv);
   } catch (const megatrain::UserError& error) {
-    return report(error, kUserError);
+    return report(error, megatrain::launcher::kUserError);
   } catch (const std::exception& error) {
-    return report(error, kFailed);
+    return report(error, megatrain::launcher::kFailed);
   }
 }

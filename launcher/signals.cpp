@@ -7,6 +7,8 @@
 #include <ctime>
 #include <string_view>
 
+#include "launcher/exit_codes.h"
+
 namespace megatrain::launcher {
 
 namespace {

@@ -9,9 +9,6 @@
 
 namespace megatrain::launcher {
 
-/// Exit code of a run that was asked to make room and can go on elsewhere, as schedulers know it.
-inline constexpr int kRequeue = 75;
-
 /// Takes SIGINT, SIGTERM, SIGUSR1 and SIGHUP (a lost terminal) while it lives; one at a time.
 class StopSignals {
  public:

@@ -15,6 +15,7 @@
 
 #include "io/file.h"
 #include "launcher/console.h"
+#include "launcher/exit_codes.h"
 #include "launcher/process/agents.h"
 #include "launcher/process/environment.h"
 #include "launcher/process/guard.h"
@@ -30,8 +31,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// What a command returns for a request that cannot be met: the same request again is no help.
-constexpr int kUserErrorCode = 2;
 constexpr std::chrono::seconds kLongestPause{30};
 
 parallel::NodeOverrides overrides_of(const LaunchOptions& options) {
@@ -146,7 +145,7 @@ class Launch {
   int run() {
     for (int generation = 0;; ++generation) {
       const Verdict verdict = run_generation(generation);
-      const bool useless = verdict.exit_code == kUserErrorCode || verdict.stopped || verdict.alone;
+      const bool useless = verdict.exit_code == kUserError || verdict.stopped || verdict.alone;
       if (!verdict.failed || useless || generation >= options_.max_restarts)
         return verdict.exit_code;
       const auto pause =
@@ -213,7 +212,7 @@ class Launch {
       agents_->post(
           {.kind = Notice::Kind::failed,
            .generation = generation,
-           .number = kUserErrorCode,
+           .number = kUserError,
            .text = fmt::format("node {} cannot start its ranks: {}", node_.node, error.what())});
       agents_->post({.kind = Notice::Kind::ended, .generation = generation});
       throw;

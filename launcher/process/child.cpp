@@ -12,23 +12,11 @@
 #include <system_error>
 
 #include "core/base/error.h"
+#include "launcher/process/pipe.h"
 
 namespace megatrain::launcher {
 
 namespace {
-
-/// Both ends close when a program is started.
-struct Pipe {
-  io::FileDescriptor from, to;
-
-  Pipe() {
-    std::array<int, 2> ends{};
-    if (::pipe2(ends.data(), O_CLOEXEC) != 0)
-      throw Error("cannot make a pipe: " + std::generic_category().message(errno));
-    from = io::FileDescriptor(ends[0]);
-    to = io::FileDescriptor(ends[1]);
-  }
-};
 
 std::vector<char*> pointers(std::vector<std::string>& texts) {
   std::vector<char*> result;

@@ -5,12 +5,13 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <csignal>
+#include <utility>
 #include <vector>
 
 #include "core/base/error.h"
+#include "launcher/process/pipe.h"
 
 namespace megatrain::launcher {
 
@@ -40,16 +41,14 @@ namespace {
 }  // namespace
 
 Guard::Guard() {
-  std::array<int, 2> ends{};
-  if (::pipe2(ends.data(), O_CLOEXEC) != 0) throw Error("cannot make a pipe");
-  const io::FileDescriptor words(ends[0]);
-  pipe_ = io::FileDescriptor(ends[1]);
+  Pipe words;
   process_ = ::fork();
   if (process_ < 0) throw Error("cannot start a process");
   if (process_ == 0) {
-    ::close(ends[1]);  // or its end would never come
-    watch(words.get());
+    words.to.close();  // or its end would never come
+    watch(words.from.get());
   }
+  pipe_ = std::move(words.to);
 }
 
 Guard::~Guard() {

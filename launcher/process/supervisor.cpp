@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "launcher/exit_codes.h"
+
 namespace megatrain::launcher {
 
 namespace {
@@ -47,7 +49,7 @@ Verdict Supervisor::watch(RankGroup& ranks) {
       said_ended_ = true;
       agents_.post({.kind = Notice::Kind::ended,
                     .generation = generation_,
-                    .number = requeue_here_ ? kRequeueCode : 0});
+                    .number = requeue_here_ ? kRequeue : 0});
       continue;
     }
     if (said_ended_ && (nodes_ended_ == nodes_ || verdict_.alone)) break;
@@ -78,11 +80,11 @@ void Supervisor::take_signals() {
 void Supervisor::take_ended(RankGroup& ranks) {
   for (const EndedRank& one : ranks.take_ended()) {
     const int code = one.ending.exit_code();
-    if (code == kRequeueCode) requeue_here_ = true;
+    if (code == kRequeue) requeue_here_ = true;
     // What we have ended has not failed.
     const bool by_us =
         (kill_at_ && one.ending.signal == SIGTERM) || (killed_ && one.ending.signal == SIGKILL);
-    if (code == 0 || code == kRequeueCode || by_us) continue;
+    if (code == 0 || code == kRequeue || by_us) continue;
     agents_.post({.kind = Notice::Kind::failed,
                   .generation = generation_,
                   .rank = one.rank,

@@ -66,7 +66,4 @@ class Supervisor {
   std::optional<parallel::Clock::time_point> kill_at_, suspicion_counts_at_;
 };
 
-/// Exit code of a rank that was asked to make room and can go on elsewhere; no failure.
-constexpr int kRequeueCode = 75;
-
 }  // namespace megatrain::launcher

@@ -1,0 +1,13 @@
+#pragma once
+/// @file
+/// What the program ends with.
+
+namespace megatrain::launcher {
+
+inline constexpr int kDone = 0;
+inline constexpr int kFailed = 1;     ///< nothing that the user can mend
+inline constexpr int kUserError = 2;  ///< what the user can mend: the same request again is no help
+/// A run that was asked to make room and can go on elsewhere, as schedulers know it: no failure.
+inline constexpr int kRequeue = 75;
+
+}  // namespace megatrain::launcher
