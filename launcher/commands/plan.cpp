@@ -75,19 +75,20 @@ void write_plan(io::JsonWriter& json, const Plan& plan, const Model& model) {
 
 /// What a checkpoint of this run takes.
 SaveEstimate estimate(const RunOptions& options, const Machine& machine, const RunPlans& plans,
-                      const Model& model, const Rates& rates, const Simulation& simulation) {
+                      const Model& model, const Prediction& prediction) {
   const Choices& choices = plans.train.choices;
   const Index taken =
       store_bytes(model, choices.master, choices.gradient_bytes()).total() + plans.pinned_bytes();
   const Index bytes = io::state_bytes(model);
   const Index blocks = save_blocks(options.checkpoints, machine.host_memory - taken, bytes);
-  return estimate_save(bytes, blocks * io::kBlockBytes, rates.disk, simulation.step_seconds);
+  return estimate_save(bytes, blocks * io::kBlockBytes, prediction.rates.disk,
+                       prediction.simulation.step_seconds);
 }
 
 std::string to_json(const RunOptions& options, const ModelSource& source, const Model& model,
-                    const Machine& machine, const RunPlans& plans, const Rates& rates) {
+                    const Machine& machine, const RunPlans& plans, const Prediction& prediction) {
   const Choices& choices = plans.train.choices;
-  const Simulation simulation = simulate(plans.train, rates);
+  const Simulation& simulation = prediction.simulation;
   io::JsonWriter json(2);
   json.begin_object()
       .member("model", source.name)
@@ -108,8 +109,8 @@ std::string to_json(const RunOptions& options, const ModelSource& source, const 
       .member("store_bytes", store_bytes(model, choices.master, choices.gradient_bytes()).total())
       .member("predicted_step_seconds", simulation.step_seconds)
       .member("bound_by", megatrain::name(simulation.bound()))
-      .member("rates", rates.source);
-  const SaveEstimate save = estimate(options, machine, plans, model, rates, simulation);
+      .member("rates", prediction.rates.source);
+  const SaveEstimate save = estimate(options, machine, plans, model, prediction);
   json.key("save")
       .begin_object()
       .member("bytes", save.bytes)
@@ -144,18 +145,17 @@ void plan(const RunOptions& options) {
   const Machine machine = open_machine(options.machine, model, Presence::planned);
   const RunPlans plans = plan_run(
       options, machine, model, options.key ? std::optional(read_key(*options.key)) : std::nullopt);
-  const Rates rates = find_rates(options, machine);
+  const Prediction prediction = predict(options, machine, plans.train);
   if (options.json) {
-    console.line(to_json(options, source, model, machine, plans, rates));
+    console.line(to_json(options, source, model, machine, plans, prediction));
     return;
   }
-  print_banner(console, source, model, machine, plans, options);
+  print_banner(console, source, model, machine, plans, prediction);
   print_data(console, data);
-  const SaveEstimate save =
-      estimate(options, machine, plans, model, rates, simulate(plans.train, rates));
+  const SaveEstimate save = estimate(options, machine, plans, model, prediction);
   console.line(fmt::format("a checkpoint: {} in {} on a disk of {}/s; a step waits for {} of it",
                            format_bytes(save.bytes), format_seconds(save.seconds),
-                           format_bytes(static_cast<Index>(rates.disk)),
+                           format_bytes(static_cast<Index>(prediction.rates.disk)),
                            format_seconds(save.exposed)));
   print_table(console, plans.train, model);
   if (plans.evaluate) print_table(console, *plans.evaluate, model);

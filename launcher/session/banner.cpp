@@ -4,8 +4,10 @@
 
 namespace megatrain::launcher {
 
-Rates find_rates(const RunOptions& options, const Machine& machine) {
-  return options.rates ? read_rates(*options.rates) : assumed_rates(machine.kind, machine.compute);
+Prediction predict(const RunOptions& options, const Machine& machine, const Plan& plan) {
+  const Rates rates =
+      options.rates ? read_rates(*options.rates) : assumed_rates(machine.kind, machine.compute);
+  return {rates, simulate(plan, rates)};
 }
 
 std::string bound_text(const Simulation& simulation) {
@@ -29,7 +31,7 @@ std::string bound_text(const Simulation& simulation) {
 }
 
 void print_banner(Console& console, const ModelSource& source, const Model& model,
-                  const Machine& machine, const RunPlans& plans, const RunOptions& options) {
+                  const Machine& machine, const RunPlans& plans, const Prediction& prediction) {
   const ModelConfig& c = source.config;
   const Choices& choices = plans.train.choices;
   console.line(fmt::format("model: {} ({}, {} blocks, hidden {}, {} parameters)", source.name,
@@ -49,11 +51,9 @@ void print_banner(Console& console, const ModelSource& source, const Model& mode
                            format_bytes(plans.device_bytes() + machine.device_reserve),
                            format_bytes(machine.device_memory), reserve,
                            format_bytes(plans.pinned_bytes()), format_bytes(store)));
-  const Rates rates = find_rates(options, machine);
-  const Simulation simulation = simulate(plans.train, rates);
   console.line(fmt::format("predicted step: {}, bound by {} (rates: {})",
-                           format_seconds(simulation.step_seconds), bound_text(simulation),
-                           rates.source));
+                           format_seconds(prediction.simulation.step_seconds),
+                           bound_text(prediction.simulation), prediction.rates.source));
 }
 
 void print_data(Console& console, const io::Dataset& data) {

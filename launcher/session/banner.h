@@ -9,15 +9,20 @@
 
 namespace megatrain::launcher {
 
-/// Measured rates when the options name a file of them, else assumed ones.
-Rates find_rates(const RunOptions& options, const Machine& machine);
+/// What a step will take, and by which rates: measured ones where the options name a file of them,
+/// else assumed ones.
+struct Prediction {
+  Rates rates;
+  Simulation simulation;
+};
+Prediction predict(const RunOptions& options, const Machine& machine, const Plan& plan);
 
 /// "compute", or in words what else the step waits for most.
 std::string bound_text(const Simulation& simulation);
 
 /// Model, device, choices, memory peaks and predicted step.
 void print_banner(Console& console, const ModelSource& source, const Model& model,
-                  const Machine& machine, const RunPlans& plans, const RunOptions& options);
+                  const Machine& machine, const RunPlans& plans, const Prediction& prediction);
 
 /// How many tokens there are of what is given.
 void print_data(Console& console, const io::Dataset& data);
