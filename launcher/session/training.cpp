@@ -49,9 +49,11 @@ io::Dataset open_data(const RunOptions& options, const ModelSource& source, bool
 }
 
 std::string content_mark(const TokenSource& data) {
-  constexpr Index kLooks = 4096;
+  // As many as can be read in tenths of a second, however long they are.
+  constexpr Index kTokens = Index{1} << 22;
+  const Index most = std::clamp<Index>(kTokens / data.sequence(), 64, 4096);
   const Index samples = data.samples();
-  const Index looks = std::min(kLooks, samples);
+  const Index looks = std::min(most, samples);
   io::ChecksumStream sum;
   std::vector<std::int32_t> tokens(static_cast<std::size_t>(data.sequence()) + 1);
   for (Index i = 0; i < looks; ++i) {
