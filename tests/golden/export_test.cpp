@@ -17,7 +17,7 @@ TEST(GoldenExport, Fp32RoundTripKeepsEveryBit) {
   for (const auto& path : folders())
     for (const MasterFormat format : {MasterFormat::fp32, MasterFormat::split}) {
       SCOPED_TRACE(path.filename().string());
-      const io::TemporaryFolder scratch;
+      const TemporaryFolder scratch;
       const Loaded first(path, format, 4, *device, pool);
       io::export_model(first.store, first.folder.side_files(),
                        {.folder = scratch / "model", .type = DType::f32}, pool);
@@ -51,7 +51,7 @@ TEST(GoldenExport, Fp32RoundTripKeepsEveryBit) {
 TEST(GoldenExport, TransformersGivesTheGoldenLogits) {
   const auto device = make_cpu_device({.threads = 1});
   ThreadPool pool(2);
-  const io::TemporaryFolder scratch;
+  const TemporaryFolder scratch;
   std::string command = "python3 '" MEGATRAIN_GOLDEN_ORACLE "'";
   for (const auto& path : folders()) {
     const auto exported = scratch / path.filename().string();

@@ -1,10 +1,5 @@
 #include "io/atomic_file.h"
 
-#include <sys/resource.h>
-#include <sys/wait.h>
-
-#include <csignal>
-
 #include "tests/io/io_test_support.h"
 
 namespace megatrain::io {
@@ -48,47 +43,16 @@ TEST(AtomicFile, NamesWhatCannotBeCreated) {
   EXPECT_FALSE(fs::exists(folder / "d.megatrain.tmp"));
 }
 
-/// Runs `act` in a child whose files may not exceed `bytes`; true when it returned true.
-template <typename Act>
-bool with_file_limit(rlim_t bytes, Act act) {
-  const pid_t child = ::fork();
-  if (child == 0) {
-    std::signal(SIGXFSZ, SIG_IGN);
-    const rlimit limit{bytes, bytes};
-    ::setrlimit(RLIMIT_FSIZE, &limit);
-    bool passed = false;
-    try {
-      passed = act();
-    } catch (...) {
-    }
-    ::_exit(passed ? 0 : 1);
-  }
-  int status = 0;
-  ::waitpid(child, &status, 0);
-  return WIFEXITED(status) && WEXITSTATUS(status) == 0;
-}
-
 TEST(AtomicFile, AFullDiskIsAUserErrorAndLeavesTheOldFile) {
   const TemporaryFolder folder;
   const fs::path path = put_file(folder / "f", "old");
-  EXPECT_TRUE(with_file_limit(1000, [&] {
-    try {
-      write_file(path, std::string(5000, 'x'));
-    } catch (const UserError& error) {
-      return std::string(error.what()).find(path.string()) != std::string::npos;
-    }
-    return false;
-  }));
-  // Space is claimed before the work.
-  EXPECT_TRUE(with_file_limit(1000, [&] {
+  {
+    const FileSizeLimit limit(1000);
+    expect_user_error([&] { write_file(path, std::string(5000, 'x')); }, {path.string()});
+    // Space is claimed before the work.
     AtomicFile file(path);
-    try {
-      file.reserve(5000);
-    } catch (const UserError&) {
-      return true;
-    }
-    return false;
-  }));
+    expect_user_error([&] { file.reserve(5000); }, {path.string()});
+  }
   EXPECT_EQ(get_file(path), "old");
 }
 

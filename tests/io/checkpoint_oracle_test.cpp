@@ -63,11 +63,7 @@ TEST_F(CheckpointOracle, ReadsEveryDatasetAndItsEditsLoad) {
   const ModelConfig config = checkpoint_config("qwen2", true);
   const auto store = rig_.make_store(config);
   rig_.fill(*store, 31);
-  SaveOptions save;
-  save.folder = folder_ / "c";
-  save.shard_bytes = 60'000;
-  save.files = preset_side_files(config, false);
-  save.files.push_back({"training.json", to_json(record_of(save.step))});
+  const SaveOptions save = training_checkpoint(config, folder_ / "c", 0);
   rig_.save(*store, save);
   export_model(*store, preset_side_files(config, false),
                {.folder = folder_ / "hf", .type = DType::f32}, rig_.pool);

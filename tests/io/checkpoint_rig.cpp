@@ -2,20 +2,17 @@
 
 #include <bit>
 #include <random>
+#include <utility>
+
+#include "tests/io/small_config.h"
 
 namespace megatrain::io {
 
 ModelConfig checkpoint_config(std::string_view model_type, bool tied) {
-  ModelConfig config = preset(std::string(model_type) + "-tiny");
+  ModelConfig config = small_config(model_type, tied);
   config.vocabulary = 259;
-  config.hidden = 24;
   config.layers = 3;
-  config.heads = 4;
-  config.kv_heads = model_type == "gpt2" ? 4 : 2;
-  config.head_dim = model_type == "gpt2" ? 6 : 10;
   config.intermediate = 37;
-  config.max_positions = 16;
-  config.tied_embeddings = tied;
   if (!config.windows.empty()) config.windows.assign(3, 8);
   return config;
 }
@@ -52,10 +49,14 @@ std::filesystem::path CheckpointRig::save(const HostStore& store, SaveOptions op
   return save.options().folder;
 }
 
-TrainingRecord record_of(Index step) {
+SaveOptions training_checkpoint(const ModelConfig& config, std::filesystem::path folder,
+                                Index step) {
   TrainingRecord record;
   record.state.step = step;
-  return record;
+  SaveOptions options{.folder = std::move(folder), .step = step, .shard_bytes = 60'000};
+  options.files = preset_side_files(config, false);
+  options.files.push_back({std::string(kTrainingName), to_json(record)});
+  return options;
 }
 
 std::vector<std::byte> slabs(const HostStore& store) {

@@ -32,8 +32,10 @@ class CheckpointRig {
   std::unique_ptr<Device> device_ = make_cpu_device({.threads = 1});
 };
 
-/// A record of nothing but its step.
-TrainingRecord record_of(Index step);
+/// A save in several shards with all that a checkpoint of training has beside them; its record says
+/// nothing but the step.
+SaveOptions training_checkpoint(const ModelConfig& config, std::filesystem::path folder,
+                                Index step);
 
 /// The slabs of the store that a checkpoint holds, byte by byte.
 std::vector<std::byte> slabs(const HostStore& store);

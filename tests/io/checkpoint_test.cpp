@@ -1,6 +1,3 @@
-#include <sys/resource.h>
-
-#include <csignal>
 #include <limits>
 #include <map>
 #include <set>
@@ -262,28 +259,6 @@ TEST_F(CheckpointTest, AnExistingCheckpointGivesWayOnlyAtTheEnd) {
   verify(again.folder);
   EXPECT_NE(files_of(again.folder), before);
 }
-
-/// Files of this process cannot grow beyond a size while it lives.
-class FileSizeLimit {
- public:
-  explicit FileSizeLimit(rlim_t bytes) {
-    before_handler_ = ::signal(SIGXFSZ, SIG_IGN);
-    ::getrlimit(RLIMIT_FSIZE, &before_);
-    rlimit limit = before_;
-    limit.rlim_cur = bytes;
-    ::setrlimit(RLIMIT_FSIZE, &limit);
-  }
-  ~FileSizeLimit() {
-    ::setrlimit(RLIMIT_FSIZE, &before_);
-    ::signal(SIGXFSZ, before_handler_);
-  }
-  FileSizeLimit(const FileSizeLimit&) = delete;
-  FileSizeLimit& operator=(const FileSizeLimit&) = delete;
-
- private:
-  rlimit before_{};
-  void (*before_handler_)(int) = nullptr;
-};
 
 TEST_F(CheckpointTest, ADiskThatIsFullFromTheStartLeavesNothing) {
   const auto store = rig_.make_store(checkpoint_config("llama", false));

@@ -165,13 +165,7 @@ TEST_F(Convert, ATrainingCheckpointBecomesTheFolderThatTrainingExports) {
   const ModelConfig config = checkpoint_config("llama", false);
   const auto store = rig_.make_store(config);
   rig_.fill(*store, 3);
-  SaveOptions save;
-  save.folder = folder_ / "c";
-  save.step = 5;
-  save.shard_bytes = 60'000;
-  save.files = preset_side_files(config, false);
-  save.files.push_back({"training.json", to_json(record_of(save.step))});
-  rig_.save(*store, save);
+  rig_.save(*store, training_checkpoint(config, folder_ / "c", 5));
   checkpoint_to_folder(options(folder_ / "c", "hf", DType::bf16));
   export_model(*store, preset_side_files(config, false),
                {.folder = folder_ / "exported", .type = DType::bf16, .shard_bytes = 15'000},

@@ -71,19 +71,10 @@ std::ostream& operator<<(std::ostream& stream, const Place& place) { return stre
 
 class DirectFileTest : public testing::TestWithParam<Place> {
  protected:
-  DirectFileTest() {
-    std::string pattern = (GetParam().parent / "megatrain-XXXXXX").string();
-    if (::mkdtemp(pattern.data()) == nullptr) throw Error("no temporary folder");
-    folder_ = pattern;
-    path_ = folder_ / "file";
-  }
-  ~DirectFileTest() override {
-    std::error_code ignored;
-    fs::remove_all(folder_, ignored);
-  }
   DirectFile open(DirectFile::Mode mode) const { return {path_, mode, GetParam().direct}; }
 
-  fs::path folder_, path_;
+  TemporaryFolder folder_{GetParam().parent};
+  fs::path path_ = folder_ / "file";
 };
 
 TEST_P(DirectFileTest, WritesAndReadsLikeAnyOther) {
@@ -155,7 +146,7 @@ TEST_P(DirectFileTest, ThreadsWriteAndReadDifferentParts) {
 
 TEST_P(DirectFileTest, LeavesThePageCacheAlone) {
   struct statfs system{};
-  ASSERT_EQ(::statfs(folder_.c_str(), &system), 0);
+  ASSERT_EQ(::statfs(folder_.path().c_str(), &system), 0);
   constexpr long kTmpfs = 0x01021994;
   if (system.f_type == kTmpfs) GTEST_SKIP() << "a file in memory is in the cache";
   constexpr Index kBytes = 8 << 20;
@@ -190,35 +181,18 @@ TEST_P(DirectFileTest, ReserveKeepsWhatIsThere) {
 TEST_P(DirectFileTest, AFullDiskIsAUserError) {
   put_file(path_, "");
   const Pages memory(65'536);
-  const pid_t child = ::fork();
-  if (child == 0) {
-    std::signal(SIGXFSZ, SIG_IGN);
-    const rlimit limit{10'000, 10'000};
-    ::setrlimit(RLIMIT_FSIZE, &limit);
-    int result = 1;
-    try {
-      open(DirectFile::Mode::write).write(0, memory.with(pattern(65'536, 1)));
-    } catch (const UserError& error) {
-      const std::string_view text = error.what();
-      result =
-          text.find(path_.string()) != text.npos && text.find("size limit") != text.npos ? 0 : 2;
-    } catch (...) {
-      result = 3;
-    }
-    ::_exit(result);
-  }
-  int status = 0;
-  ::waitpid(child, &status, 0);
-  EXPECT_TRUE(WIFEXITED(status));
-  EXPECT_EQ(WEXITSTATUS(status), 0);
+  const FileSizeLimit limit(10'000);
+  expect_user_error(
+      [&] { open(DirectFile::Mode::write).write(0, memory.with(pattern(65'536, 1))); },
+      {path_.string(), "size limit"});
 }
 
 TEST_P(DirectFileTest, NamesWhatCannotBeOpened) {
   using Mode = DirectFile::Mode;
   for (const Mode mode : {Mode::read, Mode::write})
     expect_user_error([&] { open(mode); }, {path_.string(), "No such file"});
-  expect_user_error([&] { DirectFile(folder_, Mode::read); }, {"not a regular file"});
-  expect_user_error([&] { DirectFile(folder_, Mode::write); }, {"Is a directory"});
+  expect_user_error([&] { DirectFile(folder_.path(), Mode::read); }, {"not a regular file"});
+  expect_user_error([&] { DirectFile(folder_.path(), Mode::write); }, {"Is a directory"});
   ASSERT_EQ(::mkfifo(path_.c_str(), 0600), 0);
   for (const Mode mode : {Mode::read, Mode::write})
     expect_user_error([&] { open(mode); }, {"not a regular file"});

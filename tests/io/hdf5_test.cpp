@@ -244,9 +244,7 @@ TEST_F(Hdf5, WhatCannotBeWrittenIsNamed) {
   // A full disk, as a limit on the size of files: said once, and the process ends in peace.
   const pid_t child = ::fork();
   if (child == 0) {
-    std::signal(SIGXFSZ, SIG_IGN);
-    const rlimit limit{10'000, 10'000};
-    ::setrlimit(RLIMIT_FSIZE, &limit);
+    const FileSizeLimit limit(10'000);
     int result = 1;
     try {
       create_hdf5(path_, specs, {});

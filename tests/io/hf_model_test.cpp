@@ -1,8 +1,4 @@
-#include <sys/resource.h>
-#include <sys/wait.h>
-
 #include <cmath>
-#include <csignal>
 #include <map>
 
 #include "core/base/bfloat16.h"
@@ -13,6 +9,7 @@
 #include "io/safetensors.h"
 #include "io/safetensors_writer.h"
 #include "tests/io/io_test_support.h"
+#include "tests/io/small_config.h"
 #include "tests/memory_map.h"
 
 namespace megatrain::io {
@@ -21,21 +18,6 @@ namespace {
 namespace fs = std::filesystem;
 
 using Parameters = std::map<std::string, std::vector<float>>;
-
-ModelConfig small_config(std::string_view model_type, bool tied) {
-  ModelConfig config = preset(std::string(model_type) + "-tiny");
-  config.vocabulary = 258;
-  config.hidden = 24;
-  config.layers = 2;
-  config.heads = 4;
-  config.kv_heads = model_type == "gpt2" ? 4 : 2;
-  config.head_dim = model_type == "gpt2" ? 6 : 10;
-  config.intermediate = 36;
-  config.max_positions = 16;
-  config.tied_embeddings = tied;
-  if (!config.windows.empty()) config.windows.assign(2, 8);
-  return config;
-}
 
 class HfModel : public testing::Test {
  protected:
@@ -381,25 +363,13 @@ TEST_F(HfModel, AFullDiskLeavesNothing) {
   const Model model(config);
   const auto store = make_store(model);
   const fs::path target = folder_ / "run/model";
-  // The limit holds for the child only; its one thread writes.
-  const pid_t child = ::fork();
-  if (child == 0) {
-    std::signal(SIGXFSZ, SIG_IGN);
-    const rlimit limit{20'000, 20'000};
-    ::setrlimit(RLIMIT_FSIZE, &limit);
+  {
+    const FileSizeLimit limit(20'000);
     ThreadPool alone(1);
-    int result = 1;
-    try {
-      export_model(*store, preset_side_files(config, true), {.folder = target}, alone);
-    } catch (const UserError& error) {
-      result = std::string_view(error.what()).find("model.safetensors") == std::string_view::npos;
-    } catch (...) {
-    }
-    ::_exit(result);
+    expect_user_error(
+        [&] { export_model(*store, preset_side_files(config, true), {.folder = target}, alone); },
+        {"model.safetensors"});
   }
-  int status = 0;
-  ::waitpid(child, &status, 0);
-  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
   EXPECT_TRUE(fs::is_empty(folder_ / "run"));
 }
 

@@ -3,8 +3,9 @@
 /// Folders, files and expected errors for the tests of io.
 
 #include <gtest/gtest.h>
-#include <unistd.h>
+#include <sys/resource.h>
 
+#include <csignal>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -15,29 +16,29 @@
 
 #include "core/base/error.h"
 #include "core/base/types.h"
+#include "tests/temporary_folder.h"
 
 namespace megatrain::io {
 
-/// A fresh folder that goes with its owner.
-class TemporaryFolder {
+/// Files of this process cannot grow beyond a size while it lives: a full disk, for its tests.
+class FileSizeLimit {
  public:
-  TemporaryFolder() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "megatrain-XXXXXX").string();
-    if (::mkdtemp(pattern.data()) == nullptr) throw Error("no temporary folder");
-    path_ = pattern;
+  explicit FileSizeLimit(rlim_t bytes) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
+    ::getrlimit(RLIMIT_FSIZE, &before_);
+    rlimit limit = before_;
+    limit.rlim_cur = bytes;
+    ::setrlimit(RLIMIT_FSIZE, &limit);
   }
-  ~TemporaryFolder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
+  ~FileSizeLimit() {
+    ::setrlimit(RLIMIT_FSIZE, &before_);
+    std::signal(SIGXFSZ, handler_);
   }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-
-  [[nodiscard]] const std::filesystem::path& path() const { return path_; }
-  std::filesystem::path operator/(std::string_view name) const { return path_ / name; }
+  FileSizeLimit(const FileSizeLimit&) = delete;
+  FileSizeLimit& operator=(const FileSizeLimit&) = delete;
 
  private:
-  std::filesystem::path path_;
+  rlimit before_{};
+  void (*handler_)(int);
 };
 
 inline std::filesystem::path put_file(const std::filesystem::path& path, std::string_view content) {

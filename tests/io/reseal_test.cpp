@@ -19,13 +19,7 @@ class Reseal : public testing::Test {
  protected:
   void SetUp() override {
     rig_.fill(*store_, 21);
-    SaveOptions save;
-    save.folder = folder_ / "c";
-    save.step = 9;
-    save.shard_bytes = 60'000;
-    save.files = preset_side_files(config_, false);
-    save.files.push_back({"training.json", to_json(record_of(save.step))});
-    path_ = rig_.save(*store_, save);
+    path_ = rig_.save(*store_, training_checkpoint(config_, folder_ / "c", 9));
   }
 
   void verify() {
@@ -186,7 +180,8 @@ TEST_F(Reseal, WithoutItsConfigurationACheckpointIsNotReadableOnItsOwn) {
   bare.files.push_back({"training.json", "{}"});
   rig_.save(*store_, bare);
   expect_user_error([&] { check_contents(Checkpoint(folder_ / "bare")); }, {"training.json"});
-  bare.files.back().content = to_json(record_of(bare.step));
+  bare.files.back().content =
+      training_checkpoint(config_, bare.folder, bare.step).files.back().content;
   rig_.save(*store_, bare);
   EXPECT_TRUE(check_contents(Checkpoint(folder_ / "bare")).training);
 }

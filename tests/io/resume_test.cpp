@@ -100,7 +100,7 @@ const auto kNeverStop = [] { return false; };
 
 TEST_P(Resume, GivesTheBitsOfARunThatNeverStopped) {
   const Case& c = GetParam();
-  const io::TemporaryFolder folder;
+  const TemporaryFolder folder;
   constexpr Index kSteps = 9;
   const Counting data;
   const Counting held_out;

@@ -3,7 +3,6 @@
 /// A folder with a small text, and the options of a run of a second or less.
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <filesystem>
 #include <stdexcept>
@@ -13,6 +12,7 @@
 
 #include "io/json.h"
 #include "tests/launcher/program.h"
+#include "tests/temporary_folder.h"
 
 namespace megatrain::launcher {
 
@@ -38,15 +38,11 @@ inline std::vector<double> series(const std::filesystem::path& metrics, std::str
 class RunTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    std::string pattern = (std::filesystem::temp_directory_path() / "megatrain_XXXXXX").string();
-    ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
-    folder_ = pattern;
     std::string text;
     for (int i = 0; i < 400; ++i)
       text += "line " + std::to_string(i * 7919 % 400) + " of a text that repeats itself\n";
     write_text(folder_ / "text.txt", text);
   }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
 
   [[nodiscard]] std::string path(const std::string& name) const {
     return (folder_ / name).string();
@@ -72,7 +68,7 @@ class RunTest : public ::testing::Test {
     for (std::string& one : more) to.push_back(std::move(one));
   }
 
-  std::filesystem::path folder_;
+  TemporaryFolder folder_;
 };
 
 }  // namespace megatrain::launcher

@@ -17,6 +17,7 @@
 
 #include "parallel/conformance/conformance.h"
 #include "tests/parallel/gloo_rounds.h"
+#include "tests/temporary_folder.h"
 
 namespace megatrain {
 namespace {
@@ -31,12 +32,7 @@ struct Outcome {
 
 class GlooProcesses : public testing::Test {
  protected:
-  GlooProcesses() {
-    std::string pattern = (fs::temp_directory_path() / "megatrain-gloo-XXXXXX").string();
-    folder_ = mkdtemp(pattern.data());
-  }
-  ~GlooProcesses() override { fs::remove_all(folder_); }
-  [[nodiscard]] const fs::path& folder() const { return folder_; }
+  [[nodiscard]] const fs::path& folder() const { return folder_.path(); }
 
   /// Runs `size` processes; `victim` does as the scenario says.
   std::vector<Outcome> run(int size, const std::string& scenario, int victim,
@@ -44,7 +40,7 @@ class GlooProcesses : public testing::Test {
     std::vector<pid_t> children;
     for (int rank = 0; rank < size; ++rank)
       children.push_back(
-          start({GLOO_CHILD, folder_.string(), std::to_string(rank), std::to_string(size),
+          start({GLOO_CHILD, folder().string(), std::to_string(rank), std::to_string(size),
                  std::to_string(timeout.count()), scenario, std::to_string(victim)},
                 output_of(rank)));
     std::vector<Outcome> outcomes(static_cast<std::size_t>(size));
@@ -85,7 +81,7 @@ class GlooProcesses : public testing::Test {
     outcome.output.assign(std::istreambuf_iterator<char>(file), {});
   }
 
-  fs::path folder_;
+  TemporaryFolder folder_;
 };
 
 /// Every rank but `victim` must have ended by a PeerError that blames it, with `words`.
