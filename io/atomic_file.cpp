@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <system_error>
 
@@ -50,14 +49,7 @@ AtomicFile::~AtomicFile() {
   if (!committed_) ::unlink(temporary_.c_str());
 }
 
-void AtomicFile::reserve(Index bytes) {
-  if (bytes <= 0) return;
-  while (::fallocate(descriptor_.get(), 0, 0, bytes) != 0) {
-    if (errno == EINTR) continue;
-    if (errno == EOPNOTSUPP || errno == ENOSYS) return;
-    throw_system_error(fmt::format("reserve {} for", format_bytes(bytes)), path_, errno);
-  }
-}
+void AtomicFile::reserve(Index bytes) { reserve_disk(descriptor_, path_, bytes, /*grows=*/true); }
 
 void AtomicFile::write_at(Index offset, std::span<const std::byte> data) {
   while (!data.empty()) {
@@ -138,14 +130,6 @@ void AtomicFolder::commit() {
   committed_ = true;
   sync_folder(parent_of(folder_));
   if (swapped) remove_folder(temporary_);
-}
-
-bool overlap(const fs::path& a, const fs::path& b) {
-  std::error_code ignored;
-  const fs::path first = without_trailing_slash(fs::weakly_canonical(fs::absolute(a), ignored));
-  const fs::path second = without_trailing_slash(fs::weakly_canonical(fs::absolute(b), ignored));
-  const auto [i, j] = std::mismatch(first.begin(), first.end(), second.begin(), second.end());
-  return i == first.end() || j == second.end();
 }
 
 void sync_folder(const fs::path& folder) {

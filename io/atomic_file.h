@@ -69,9 +69,6 @@ class AtomicFolder {
   bool committed_ = false;
 };
 
-/// Whether one of two paths, links resolved, is or lies inside the other.
-bool overlap(const std::filesystem::path& a, const std::filesystem::path& b);
-
 /// Makes renames inside `folder` durable.
 void sync_folder(const std::filesystem::path& folder);
 

@@ -12,6 +12,9 @@
 
 namespace megatrain::io {
 
+/// The file that a model folder and a checkpoint describe their model in.
+inline constexpr std::string_view kConfigName = "config.json";
+
 struct HfConfig {
   ModelConfig model;
   /// What a person should know: dropout trained as 0, keys that nobody here reads.

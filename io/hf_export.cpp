@@ -131,7 +131,7 @@ void convert_weights(FileType from, std::span<const std::byte> bytes, DType to,
 void export_weights(const Model& model, const ExportSource& source,
                     const std::vector<SideFile>& side_files, const ExportOptions& options,
                     ThreadPool& pool, const Progress& progress) {
-  require(find_file(side_files, "config.json") != nullptr, "export_weights: no config.json");
+  require(find_file(side_files, kConfigName) != nullptr, "export_weights: no config.json");
   AtomicFolder folder(options.folder, options.replace);
   const std::vector<Shard> shards = cut_into_shards(model, options.type, options.shard_bytes);
   write_weights(source, shards, folder.path(), options.type, pool, progress);
@@ -139,8 +139,8 @@ void export_weights(const Model& model, const ExportSource& source,
     write_file(folder.path() / "model.safetensors.index.json", index_json(shards));
   for (const SideFile& file : side_files)
     write_file(folder.path() / file.name,
-               file.name == "config.json" ? rewrite_hf_config(file.content, file.name, options.type)
-                                          : file.content);
+               file.name == kConfigName ? rewrite_hf_config(file.content, file.name, options.type)
+                                        : file.content);
   folder.commit();
 }
 

@@ -38,11 +38,11 @@ constexpr std::array<std::string_view, 16> kSideFiles = {"generation_config.json
 }  // namespace
 
 HfFolder::HfFolder(fs::path folder) : path_(std::move(folder)) {
-  const fs::path config_path = path_ / "config.json";
+  const fs::path config_path = path_ / kConfigName;
   if (!file_exists(config_path))
     throw UserError(
         fmt::format("{} is no model folder: it has no config.json", quote(path_.string())));
-  side_files_.push_back({"config.json", read_whole_file(config_path, kLargestConfig)});
+  side_files_.push_back({std::string(kConfigName), read_whole_file(config_path, kLargestConfig)});
   config_ = parse_hf_config(side_files_.front().content, config_path.string());
   for (const std::string_view name : kSideFiles)
     if (file_exists(path_ / name))
@@ -52,15 +52,16 @@ HfFolder::HfFolder(fs::path folder) : path_(std::move(folder)) {
 std::vector<SideFile> preset_side_files(const ModelConfig& config, bool bytes) {
   SpecialTokens tokens;
   if (bytes) tokens = {kBeginToken, kEndToken};
-  std::vector<SideFile> files = {{"config.json", make_hf_config(config, DType::bf16, tokens)},
-                                 {"generation_config.json", make_generation_config(tokens)}};
+  std::vector<SideFile> files = {
+      {std::string(kConfigName), make_hf_config(config, DType::bf16, tokens)},
+      {"generation_config.json", make_generation_config(tokens)}};
   if (bytes)
     for (SideFile& file : byte_tokenizer_files()) files.push_back(std::move(file));
   return files;
 }
 
 bool is_side_file(std::string_view name) {
-  return name == "config.json" || std::ranges::find(kSideFiles, name) != kSideFiles.end();
+  return name == kConfigName || std::ranges::find(kSideFiles, name) != kSideFiles.end();
 }
 
 const SideFile* find_file(const std::vector<SideFile>& files, std::string_view name) {

@@ -6,10 +6,12 @@
 
 #include <array>
 #include <cerrno>
+#include <optional>
 #include <system_error>
 
 #include "core/base/types.h"
 #include "io/checkpoint/checkpoint_folder.h"
+#include "io/folder.h"
 
 namespace megatrain::launcher {
 
@@ -33,13 +35,7 @@ Index bytes_in(const fs::path& path) {
 
 }  // namespace
 
-bool RunFolder::holds(const fs::path& other) const {
-  std::error_code ignored;
-  const fs::path inner = fs::weakly_canonical(other, ignored);
-  const fs::path outer = fs::weakly_canonical(path, ignored);
-  const auto [rest, unused] = std::mismatch(outer.begin(), outer.end(), inner.begin(), inner.end());
-  return rest == outer.end();
-}
+bool RunFolder::holds(const fs::path& other) const { return io::lies_in(other, path); }
 
 void check_run_folder(const RunFolder& folder, bool overwrite, const fs::path& source) {
   const fs::path& path = folder.path;
@@ -60,18 +56,14 @@ void check_run_folder(const RunFolder& folder, bool overwrite, const fs::path& s
 }
 
 void require_disk_space(const RunFolder& folder, std::int64_t bytes) {
-  std::error_code error;
-  fs::path there = fs::absolute(folder.path);
-  while (!io::file_exists(there) && there.has_relative_path()) there = there.parent_path();
-  const fs::space_info space = fs::space(there, error);
-  if (error || static_cast<Index>(space.available) < 0) return;  // it will show when writing
-  Index available = static_cast<Index>(space.available);
-  for (const fs::path& file : files_of(folder)) available += bytes_in(file);
-  if (available < bytes)
+  std::optional<Index> available = io::available_disk(folder.path);
+  if (!available) return;  // it will show when writing
+  for (const fs::path& file : files_of(folder)) *available += bytes_in(file);
+  if (*available < bytes)
     throw UserError(fmt::format(
         "the trained model takes {}, but the disk of --out {} has {} left; free some space or "
         "write elsewhere",
-        format_bytes(bytes), folder.path.string(), format_bytes(available)));
+        format_bytes(bytes), folder.path.string(), format_bytes(*available)));
 }
 
 bool died_before_saving(const RunFolder& folder) {

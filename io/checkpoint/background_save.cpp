@@ -46,8 +46,8 @@ BackgroundSave::BackgroundSave(const HostStore& store, SaveOptions options, Bloc
     const StateTensor& tensor = layout_[id.shard].tensors[id.dataset];
     blocks_of_unit_[static_cast<std::size_t>(tensor.unit)].push_back(id);
     report_.bytes += shards_.block_bytes(id);
+    ++blocks_to_write_;
   }
-  blocks_to_write_ = std::ssize(shards_.blocks());
   units_to_come_ = store.model().unit_count();
   for (int i = 0; i < kWriters; ++i) writers_.emplace_back([this] { write_blocks(); });
   finisher_ = std::thread([this] { finish(); });

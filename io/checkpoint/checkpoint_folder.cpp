@@ -10,6 +10,7 @@
 
 #include "io/atomic_file.h"
 #include "io/checkpoint/manifest.h"
+#include "io/folder.h"
 
 namespace megatrain::io {
 
@@ -28,18 +29,6 @@ std::optional<Index> step_of(std::string_view name, std::string_view suffix = {}
   const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), step);
   if (error != std::errc{} || end != name.data() + name.size() || step < 0) return std::nullopt;
   return step;
-}
-
-std::vector<std::string> names_in(const fs::path& folder) {
-  std::vector<std::string> names;
-  std::error_code error;
-  // A link that leads nowhere is there all the same: what it led to may come back.
-  if (!fs::exists(fs::symlink_status(folder, error))) return names;
-  for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
-       entry.increment(error))
-    names.push_back(entry->path().filename().string());
-  if (error) throw_system_error("read the folder", folder, error.value());
-  return names;
 }
 
 bool is_leftover(const std::string& name) {

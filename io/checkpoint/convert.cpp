@@ -9,6 +9,7 @@
 #include "io/checkpoint/checkpoint_files.h"
 #include "io/checkpoint/shard_writer.h"
 #include "io/checkpoint/state_match.h"
+#include "io/folder.h"
 #include "io/hf_export.h"
 #include "io/text.h"
 #include "io/weight_files.h"
@@ -44,7 +45,7 @@ void read_weight(const WeightSource& source, Index first, DType type, std::span<
 /// The small files of a folder whose weights are written anew as `type`.
 std::vector<SideFile> retyped(std::vector<SideFile> files, DType type) {
   for (SideFile& file : files)
-    if (file.name == "config.json") file.content = rewrite_hf_config(file.content, file.name, type);
+    if (file.name == kConfigName) file.content = rewrite_hf_config(file.content, file.name, type);
   return files;
 }
 
@@ -52,20 +53,18 @@ std::vector<SideFile> retyped(std::vector<SideFile> files, DType type) {
 /// these commands write gives way.
 void check_target(const ConvertOptions& options) {
   const std::string to = options.to.string();
-  if (overlap(options.from, options.to))
+  if (lies_in(options.from, options.to) || lies_in(options.to, options.from))
     throw UserError(fmt::format("{} is, holds or lies in what is converted, {}", quote(to),
                                 quote(options.from.string())));
   std::error_code error;
   if (!options.replace || !std::filesystem::is_directory(options.to, error) ||
       std::filesystem::is_empty(options.to, error))
     return;
-  constexpr std::string_view kConfig = "config.json";
-  if (!file_exists(options.to / kConfig))
+  if (!file_exists(options.to / kConfigName))
     throw UserError(fmt::format(
         "{} is neither a checkpoint nor a model folder, and is not replaced", quote(to)));
-  for (std::filesystem::directory_iterator entry(options.to, error), end; !error && entry != end;
-       entry.increment(error))
-    if (entry->is_directory())
+  for (const std::string& name : names_in(options.to))
+    if (std::filesystem::is_directory(options.to / name, error))
       throw UserError(
           fmt::format("{} holds folders, which no model does, and is not replaced", quote(to)));
 }

@@ -4,8 +4,9 @@
 
 #include <algorithm>
 #include <atomic>
-#include <system_error>
+#include <optional>
 
+#include "io/folder.h"
 #include "io/hdf5/hdf5_file.h"
 
 namespace megatrain::io {
@@ -65,12 +66,10 @@ ShardWriter::ShardWriter(const std::filesystem::path& folder, std::vector<ShardS
 void ShardWriter::claim_space() {
   Index bytes = 0;
   for (const auto& shard : shards_) bytes += shard->layout.bytes;
-  std::error_code error;
-  const std::filesystem::space_info space = std::filesystem::space(folder_, error);
-  const auto available = static_cast<Index>(space.available);
-  if (!error && available >= 0 && available < bytes)
+  const std::optional<Index> available = available_disk(folder_);
+  if (available && *available < bytes)
     throw UserError(fmt::format("{} takes {}, but its disk has {} left (No space left on device)",
-                                folder_.string(), format_bytes(bytes), format_bytes(available)));
+                                folder_.string(), format_bytes(bytes), format_bytes(*available)));
   // Where the file system can, nobody else takes it meanwhile.
   for (const auto& shard : shards_) shard->file->reserve(shard->layout.bytes);
 }

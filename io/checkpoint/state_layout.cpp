@@ -20,11 +20,11 @@ float* moment(const HostStore& store, const StateTensor& tensor) {
 std::string state_path(StatePart part, std::string_view parameter) {
   switch (part) {
     case StatePart::master:
-      return fmt::format("/params/{}", parameter);
+      return fmt::format("{}{}", kParamsGroup, parameter);
     case StatePart::exp_avg:
-      return fmt::format("/optim/exp_avg/{}", parameter);
+      return fmt::format("{}exp_avg/{}", kOptimizerGroup, parameter);
     case StatePart::exp_avg_sq:
-      return fmt::format("/optim/exp_avg_sq/{}", parameter);
+      return fmt::format("{}exp_avg_sq/{}", kOptimizerGroup, parameter);
   }
   throw LogicError("no such part");
 }
@@ -44,7 +44,7 @@ std::vector<StateShard> state_shards(const Model& model, Index shard_bytes, cons
         bytes = checked_add(bytes, tensors.back().bytes());
       }
     if (shards.empty() || filled > shard_bytes - bytes) {
-      shards.push_back({shard_name(static_cast<Index>(shards.size())), unit, {}});
+      shards.push_back({shard_name(static_cast<Index>(shards.size())), {}});
       filled = 0;
     }
     filled += bytes;

@@ -26,6 +26,10 @@ struct StateForm {
 /// Weights without moments.
 inline constexpr StateForm kWeightsAlone = {.parts = std::span(kStateParts).first<1>()};
 
+/// The groups of weights, and of all that belongs to the optimizer.
+inline constexpr std::string_view kParamsGroup = "/params/";
+inline constexpr std::string_view kOptimizerGroup = "/optim/";
+
 /// "/params/NAME", "/optim/exp_avg/NAME", "/optim/exp_avg_sq/NAME".
 std::string state_path(StatePart part, std::string_view parameter);
 
@@ -41,8 +45,7 @@ struct StateTensor {
 
 /// A run of whole units.
 struct StateShard {
-  std::string name;  ///< "shard_00000.h5"
-  Index first_unit = 0;
+  std::string name;                  ///< "shard_00000.h5"
   std::vector<StateTensor> tensors;  ///< unit by unit, and part by part in each
 };
 

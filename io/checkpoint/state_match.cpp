@@ -13,9 +13,7 @@ namespace megatrain::io {
 
 namespace {
 
-constexpr std::string_view kConfigName = "config.json";
-
-bool is_moment(std::string_view path) { return path.starts_with("/optim/"); }
+bool is_moment(std::string_view path) { return path.starts_with(kOptimizerGroup); }
 
 void check(const StateTensor& tensor, const ManifestDataset& entry, const std::string& folder,
            LoadParts parts) {

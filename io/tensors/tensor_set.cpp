@@ -6,6 +6,7 @@
 #include <array>
 #include <cstring>
 
+#include "io/hf_config.h"
 #include "io/text.h"
 #include "io/weight_files.h"
 
@@ -14,8 +15,6 @@ namespace megatrain::io {
 namespace fs = std::filesystem;
 
 namespace {
-
-constexpr std::string_view kParams = "/params/";
 
 /// A tensor of an HDF5 file that `owner` keeps open.
 NamedTensor from_hdf5(const Hdf5File& file, const Hdf5Dataset& dataset,
@@ -77,7 +76,8 @@ void open_safetensors(TensorSet& set) {
 TensorSet::Kind kind_of_folder(const fs::path& folder) {
   if (file_exists(folder / kManifestName)) return TensorSet::Kind::checkpoint;
   // The weights say more than config.json, which a run folder's model has too.
-  for (const char* name : {"config.json", "model.safetensors", "model.safetensors.index.json"})
+  for (const std::string_view name : {kConfigName, std::string_view("model.safetensors"),
+                                      std::string_view("model.safetensors.index.json")})
     if (file_exists(folder / name)) return TensorSet::Kind::hf_folder;
   throw UserError(
       fmt::format("{} is neither a checkpoint (it holds no {}) nor a Hugging Face folder (no "
@@ -146,7 +146,7 @@ std::vector<NamedTensor> weights_of(const TensorSet& set) {
   for (NamedTensor tensor : set.tensors) {
     if (hdf5) {
       if (tensor.is_optimizer_state()) continue;
-      tensor.name.erase(0, tensor.name.starts_with(kParams) ? kParams.size() : 1);
+      tensor.name.erase(0, tensor.name.starts_with(kParamsGroup) ? kParamsGroup.size() : 1);
     }
     weights.push_back(std::move(tensor));
   }

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "io/checkpoint/checkpoint.h"
+#include "io/checkpoint/state_layout.h"
 #include "io/file_type.h"
 
 namespace megatrain::io {
@@ -29,7 +30,7 @@ struct NamedTensor {
 
   [[nodiscard]] Index elements() const { return refusal.empty() ? bytes * 8 / bits_of(type) : 0; }
   /// Belongs to an optimizer's state in a checkpoint, not to the model.
-  [[nodiscard]] bool is_optimizer_state() const { return name.starts_with("/optim/"); }
+  [[nodiscard]] bool is_optimizer_state() const { return name.starts_with(kOptimizerGroup); }
 };
 
 struct TensorSet {

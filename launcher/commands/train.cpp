@@ -12,7 +12,9 @@
 #include "core/store/host_store.h"
 #include "core/train/trainer.h"
 #include "io/atomic_file.h"
+#include "io/folder.h"
 #include "launcher/console.h"
+#include "launcher/exit_codes.h"
 #include "launcher/metrics_file.h"
 #include "launcher/options/config_file.h"
 #include "launcher/process/environment.h"
@@ -154,19 +156,16 @@ Resume find_resume(const RunOptions& options, const RunFolder& folder, Console& 
 void warn_of_disk(Console& console, const RunFolder& folder, const CheckpointOptions& options,
                   Index state_bytes, Index model_bytes) {
   if (options.save_every == 0) return;
-  std::error_code error;
-  std::filesystem::path there = std::filesystem::absolute(folder.path);
-  while (!io::file_exists(there) && there.has_relative_path()) there = there.parent_path();
-  const std::filesystem::space_info space = std::filesystem::space(there, error);
+  const std::optional<Index> available = io::available_disk(folder.path);
   const auto there_already = std::ssize(io::CheckpointFolder(folder.checkpoints()).finished());
   // One more than stay: an old one goes only when the new one is there.
   const Index wanted =
       std::max<Index>(options.keep_last + 1 - there_already, 1) * state_bytes + model_bytes;
-  if (!error && static_cast<Index>(space.available) < wanted)
+  if (available && *available < wanted)
     console.warning(fmt::format(
         "the disk of {} has {} left, but checkpoints of {} each and the model may take {} more",
-        folder.path.string(), format_bytes(static_cast<Index>(space.available)),
-        format_bytes(state_bytes), format_bytes(wanted)));
+        folder.path.string(), format_bytes(*available), format_bytes(state_bytes),
+        format_bytes(wanted)));
 }
 
 /// Host memory that the run leaves: what the machine has now, or what --host-memory leaves.
@@ -218,7 +217,7 @@ int train(const RunOptions& options) {
   require_disk_space(folder, model_bytes);
   const std::string config = resolved_config(options, machine, plans, model);
 
-  print_banner(console, source, model, machine, plans, options);
+  print_banner(console, source, model, machine, plans, predict(options, machine, plans.train));
   print_data(console, data);
   std::string peak_source;
   const double peak = find_peak(options, machine, model, peak_source);
@@ -297,7 +296,7 @@ int train(const RunOptions& options) {
         fmt::format("the last checkpoint could not be saved (see above); the model is in {}",
                     folder.model().string()));
   const bool requeue = signals.requeue_requested() && done < options.steps;
-  return requeue ? kRequeue : 0;
+  return requeue ? kRequeue : kDone;
 }
 
 }  // namespace megatrain::launcher

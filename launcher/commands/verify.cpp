@@ -9,6 +9,7 @@
 #include "io/checkpoint/reseal.h"
 #include "io/checkpoint/state_match.h"
 #include "io/checkpoint/verify.h"
+#include "io/folder.h"
 #include "io/text.h"
 #include "launcher/console.h"
 
@@ -26,11 +27,8 @@ void report_strangers(Console& console, const io::Checkpoint& checkpoint) {
   for (const io::ManifestFile& file : checkpoint.manifest().files) known.insert(file.name);
   for (const io::ManifestShard& shard : checkpoint.manifest().shards) known.insert(shard.name);
   std::set<std::string> strangers;
-  std::error_code error;
-  for (fs::directory_iterator entry(checkpoint.folder(), error), end; !error && entry != end;
-       entry.increment(error))
-    if (const std::string name = entry->path().filename().string(); !known.contains(name))
-      strangers.insert(name);
+  for (const std::string& name : io::names_in(checkpoint.folder()))
+    if (!known.contains(name)) strangers.insert(name);
   for (const std::string& name : strangers)
     console.warning(fmt::format("{} is not part of the checkpoint", io::quote(name)));
 }

@@ -90,9 +90,8 @@ const io::TrainingRecord& Resume::record() const {
 const fs::path& Resume::folder() const { return point_->checkpoint.folder(); }
 
 void Resume::require_same_model(const ModelConfig& config) const {
-  constexpr std::string_view kConfig = "config.json";
-  const std::string source = (folder() / kConfig).string();
-  if (io::parse_hf_config(point_->checkpoint.read_file(kConfig), source).model != config)
+  const std::string source = (folder() / io::kConfigName).string();
+  if (io::parse_hf_config(point_->checkpoint.read_file(io::kConfigName), source).model != config)
     throw UserError(fmt::format("--model is another model than the one of {}", source));
 }
 
