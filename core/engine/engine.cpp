@@ -22,6 +22,17 @@ std::vector<const Plan*> present(const EnginePlans& plans) {
   return all;
 }
 
+/// A plan, the ranks that it is for, and what the store holds go together.
+void require_groups(const Choices& choices, const StepGroups& groups, const HostStore& store) {
+  const Slicing& slicing = choices.slicing;
+  require(store.slicing() == slicing, "the store holds the slices that the plan streams");
+  for (const Communicator* group : {groups.gather.get(), groups.scatter.get()})
+    require(group->size() == slicing.count && group->rank() == slicing.index,
+            "the plan's shard group is that of the communicators");
+  require(groups.replicas->size() == choices.replicas,
+          "the plan's replicas are those of the communicators");
+}
+
 /// Asks for every kernel choice before anything is allocated: a request is met or refused.
 void require_attention(const Plan& plan, const ops::Ops& ops, const Model& model) {
   const ModelConfig& config = model.config();
@@ -47,15 +58,17 @@ void require_attention(const Plan& plan, const ops::Ops& ops, const Model& model
 }  // namespace
 
 Engine::Engine(Device& device, const ops::Ops& ops, const Model& model, HostStore& store,
-               ThreadPool& update_pool, EnginePlans plans)
+               ThreadPool& update_pool, EnginePlans plans, StepGroups groups)
     : plans_(std::move(plans)),
+      groups_(std::move(groups)),
       memory_(present(plans_), device, store, update_pool),
       streams_(device) {
   require(!plans_.train || store.contents() == StoreContents::training,
           "a training plan has a store with gradients and moments");
-  const EngineParts parts{device,   ops,      model,      store,      memory_,
-                          streams_, updates_, snapshots_, update_pool};
+  const EngineParts parts{device,   ops,      model,      store,       memory_,
+                          streams_, updates_, snapshots_, update_pool, groups_};
   for (const Plan* plan : present(plans_)) {
+    require_groups(plan->choices, groups_, store);
     require_checked(*plan);
     require_attention(*plan, ops, model);
     executors_[index(plan->choices.purpose)] = std::make_unique<Executor>(*plan, parts);
@@ -80,15 +93,36 @@ Executor& Engine::activate(Purpose purpose) {
 
 StepResult Engine::train_step(const StepInputs& inputs, const UpdateRule& rule, Trace* trace) {
   Executor& executor = activate(Purpose::train);
-  executor.run(inputs, pending_, std::exchange(reader_, nullptr), trace);
+  run(executor, inputs, pending_, std::exchange(reader_, nullptr), trace);
   pending_.reset();
 
   StepResult result;
   for (const float loss : executor.losses()) result.loss_sum += static_cast<double>(loss);
-  result.decision = clip(executor.squared_norms(), rule.max_norm);
+  double squared_norm = 0;
+  for (const double partial : executor.squared_norms()) squared_norm += partial;
+  result.loss_sum = sum_over_ranks(result.loss_sum);
+  // Replicas hold the same gradients: each parameter counts once.
+  groups_.sum_slices({&squared_norm, 1});
+  result.decision = clip({&squared_norm, 1}, rule.max_norm);
   if (result.decision.apply)
     pending_ = PendingUpdate{rule.adamw, rule.lr, result.decision.factor, ++applied_steps_};
   return result;
+}
+
+void Engine::run(Executor& executor, const StepInputs& inputs,
+                 const std::optional<PendingUpdate>& pending, StateReader* reader, Trace* trace) {
+  try {
+    executor.run(inputs, pending, reader, trace);
+  } catch (const std::exception& failure) {
+    // The others would wait for this rank until their time is over.
+    groups_.abort(failure.what());
+    throw;
+  }
+}
+
+double Engine::sum_over_ranks(double value) {
+  groups_.sum({&value, 1});
+  return value;
 }
 
 void Engine::flush() {
@@ -113,14 +147,14 @@ void Engine::finish_snapshot() {
 std::span<const float> Engine::evaluate(const StepInputs& inputs) {
   flush();
   Executor& executor = activate(Purpose::evaluate);
-  executor.run(inputs, std::nullopt);
+  run(executor, inputs);
   return executor.losses();
 }
 
 std::span<const float> Engine::logits(const StepInputs& inputs) {
   flush();
   Executor& executor = activate(Purpose::generate);
-  executor.run(inputs, std::nullopt);
+  run(executor, inputs);
   const std::span<const std::byte> raw = executor.logits();
   if (executor.plan().choices.compute.type == DType::f32) {
     logits_.resize(raw.size() / sizeof(float));

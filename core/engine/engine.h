@@ -32,9 +32,11 @@ struct StepResult {
 class Engine {
  public:
   /// Checks every plan, allocates everything, and never allocates again.
+  /// @param groups  the ranks that the plans are for; every rank makes the same calls of its engine
+  ///                in the same order
   /// @throws UserError when memory is short or an attention backend refuses
   Engine(Device& device, const ops::Ops& ops, const Model& model, HostStore& store,
-         ThreadPool& update_pool, EnginePlans plans);
+         ThreadPool& update_pool, EnginePlans plans, StepGroups groups = StepGroups::alone());
   /// Waits for what was begun: pending updates are not applied, states asked for not handed over.
   ~Engine();
 
@@ -57,7 +59,10 @@ class Engine {
   [[nodiscard]] std::int64_t applied_steps() const { return applied_steps_; }
   void set_applied_steps(std::int64_t steps) { applied_steps_ = steps; }
 
-  /// Per token losses. Flushes first.
+  /// The sum over all ranks of what each gives. Blocks. @throws PeerError
+  double sum_over_ranks(double value);
+
+  /// Per token losses of this rank's tokens. Flushes first.
   std::span<const float> evaluate(const StepInputs& inputs);
   /// Logits of the token at inputs.position of each sequence, [batch, vocabulary] in fp32.
   /// Flushes first.
@@ -77,8 +82,13 @@ class Engine {
 
  private:
   Executor& activate(Purpose purpose);
+  /// Runs a body. What fails here ends the step for all ranks.
+  void run(Executor& executor, const StepInputs& inputs,
+           const std::optional<PendingUpdate>& pending = std::nullopt,
+           StateReader* reader = nullptr, Trace* trace = nullptr);
 
   EnginePlans plans_;
+  StepGroups groups_;
   EngineMemory memory_;
   DeviceStreams streams_;
   HostQueue updates_;

@@ -50,7 +50,7 @@ struct Executor::Run {
 
 DeviceStreams::DeviceStreams(Device& device) {
   static constexpr std::array<std::string_view, kDeviceStreams> kNames = {
-      "compute", "host to device", "device to host", "spill"};
+      "compute", "host to device", "device to host", "spill", "gather", "scatter"};
   for (std::size_t s = 0; s < kDeviceStreams; ++s) streams_[s] = device.make_stream(kNames[s]);
 }
 
@@ -218,7 +218,7 @@ void Executor::track_slots(const InstructionList& list, const Instruction& i) {
       slots_.release(slot, unit);
     } else {
       slots_.ready(slot, unit);
-      slots_.use(slot, unit);
+      if (i.op != OpCode::all_gather) slots_.use(slot, unit);
     }
   }
 }
@@ -232,16 +232,20 @@ void Executor::execute(const InstructionList& list, const Instruction& i,
       return;
     case OpCode::fetch:
       if (list.find(i, Role::source) >= 0) return copy(list, i, Role::destination, Role::source);
-      return copy(list, i, Role::weights, Role::host_weights);
+      return copy_up(list, i, Role::weights, Role::host_weights);
     case OpCode::upload:
     case OpCode::spill:
     case OpCode::unspill:
     case OpCode::download:
       return copy(list, i, Role::destination, Role::source);
     case OpCode::carry_up:
-      return copy(list, i, Role::gradient, Role::host_gradient);
+      return copy_up(list, i, Role::gradient, Role::host_gradient);
     case OpCode::carry_down:
-      return copy(list, i, Role::host_gradient, Role::gradient);
+      return copy_down(list, i, Role::host_gradient, Role::gradient);
+    case OpCode::all_gather:
+    case OpCode::reduce_scatter:
+    case OpCode::all_reduce:
+      return communicate(list, i);
     case OpCode::embed:
     case OpCode::embed_backward:
       return run_embedding(list, i, inputs);
@@ -328,8 +332,32 @@ void Executor::copy(const InstructionList& list, const Instruction& i, Role to, 
                                    std::min(destination.bytes, source.bytes));
 }
 
+void Executor::copy_up(const InstructionList& list, const Instruction& i, Role to, Role from) {
+  parts_.streams.of(i.stream).copy(slice(list, i, to), pointer(list, i, from),
+                                   plan_.buffer(list.buffer(i, from)).bytes);
+}
+
+void Executor::copy_down(const InstructionList& list, const Instruction& i, Role to, Role from) {
+  parts_.streams.of(i.stream).copy(pointer(list, i, to), slice(list, i, from),
+                                   plan_.buffer(list.buffer(i, to)).bytes);
+}
+
+void Executor::communicate(const InstructionList& list, const Instruction& i) {
+  Stream& stream = parts_.streams.of(i.stream);
+  const Index count = plan_.choices.slicing.slice(parts_.model.unit(i.unit).slab_elements);
+  const auto floats = [](std::byte* data) { return reinterpret_cast<float*>(data); };
+  if (i.op == OpCode::all_gather)
+    parts_.groups.gather->all_gather(stream, slice(list, i, Role::weights),
+                                     pointer(list, i, Role::weights), count, plan_.choices.wire());
+  else if (i.op == OpCode::reduce_scatter)
+    parts_.groups.scatter->reduce_scatter(stream, floats(pointer(list, i, Role::gradient)),
+                                          floats(slice(list, i, Role::gradient)), count);
+  else
+    parts_.groups.replicas->all_reduce(stream, floats(slice(list, i, Role::gradient)), count);
+}
+
 void Executor::reduce(const InstructionList& list, const Instruction& i) {
-  const auto* gradient = reinterpret_cast<const float*>(pointer(list, i, Role::gradient));
+  const auto* gradient = reinterpret_cast<const float*>(slice(list, i, Role::gradient));
   auto* partials = reinterpret_cast<double*>(pointer(list, i, Role::partials));
   parts_.ops.run(parts_.streams.of(i.stream),
                  ops::ReduceGradient{.count = i.count,
@@ -444,6 +472,12 @@ std::byte* Executor::pointer(const InstructionList& list, const Instruction& i, 
   return id < 0 ? nullptr : parts_.memory.locate(plan_.buffer(id), role);
 }
 
+std::byte* Executor::slice(const InstructionList& list, const Instruction& i, Role role) const {
+  const Index element = role == Role::gradient ? 4 : size_of(plan_.choices.wire());
+  return pointer(list, i, role) +
+         plan_.choices.slicing.begin(parts_.model.unit(i.unit).slab_elements) * element;
+}
+
 const std::int32_t* Executor::batch_part(const InstructionList& list, const Instruction& i,
                                          Index offset) const {
   return reinterpret_cast<const std::int32_t*>(pointer(list, i, Role::batch)) + offset;
@@ -468,7 +502,8 @@ std::span<const double> Executor::squared_norms() const {
   Index bytes = 0;
   const std::byte* data = named("squared-norm partials (host)", bytes);
   Index count = 0;
-  for (const Unit& unit : parts_.model.units()) count += ops::norm_partials(unit.slab_elements);
+  for (const Unit& unit : parts_.model.units())
+    count += ops::norm_partials(plan_.choices.slicing.slice(unit.slab_elements));
   return {reinterpret_cast<const double*>(data), at(count)};
 }
 

@@ -13,13 +13,14 @@
 #include "core/engine/slot_ring.h"
 #include "core/engine/state_reader.h"
 #include "core/engine/step.h"
+#include "core/engine/step_groups.h"
 #include "core/model/templates.h"
 #include "core/plan/layout.h"
 #include "core/plan/trace.h"
 
 namespace megatrain {
 
-/// The four device streams, shared by all plans of an engine.
+/// The device streams, shared by all plans of an engine.
 class DeviceStreams {
  public:
   explicit DeviceStreams(Device& device);
@@ -43,6 +44,7 @@ struct EngineParts {
   HostQueue& updates;
   HostQueue& snapshots;
   ThreadPool& update_pool;
+  StepGroups& groups;
 };
 
 class Executor {
@@ -73,7 +75,7 @@ class Executor {
   [[nodiscard]] const Plan& plan() const { return plan_; }
   /// Per token losses of the last body, in the order of the step's tokens.
   [[nodiscard]] std::span<const float> losses() const;
-  /// Squared-norm partials of the last body, all units in order.
+  /// Squared-norm partials of the last body, of the slices of all units in order.
   [[nodiscard]] std::span<const double> squared_norms() const;
   /// Logits of the last body in the compute type, [batch, vocabulary]; generation only.
   [[nodiscard]] std::span<const std::byte> logits() const;
@@ -94,6 +96,11 @@ class Executor {
   [[nodiscard]] std::function<void()> host_work(const InstructionList& list, const Instruction& i,
                                                 const Run& run);
   void copy(const InstructionList& list, const Instruction& i, Role to, Role from);
+  /// A unit's slab, or the slice that the host holds of it, between a device buffer and the store.
+  void copy_up(const InstructionList& list, const Instruction& i, Role to, Role from);
+  void copy_down(const InstructionList& list, const Instruction& i, Role to, Role from);
+  /// What the ranks of the plan do together.
+  void communicate(const InstructionList& list, const Instruction& i);
   void reduce(const InstructionList& list, const Instruction& i);
   void offload(const InstructionList& list, const Instruction& i);
   void run_block(const InstructionList& list, const Instruction& i);
@@ -103,6 +110,9 @@ class Executor {
                    std::span<const std::int32_t> rows) const;
   [[nodiscard]] std::byte* pointer(const InstructionList& list, const Instruction& i,
                                    Role role) const;
+  /// Where this rank's slice begins in a slot or an accumulator of the instruction's unit.
+  [[nodiscard]] std::byte* slice(const InstructionList& list, const Instruction& i,
+                                 Role role) const;
   [[nodiscard]] const std::int32_t* batch_part(const InstructionList& list, const Instruction& i,
                                                Index offset) const;
   [[nodiscard]] std::byte* named(std::string_view name, Index& bytes) const;

@@ -7,7 +7,7 @@
 
 namespace megatrain {
 
-/// Updates every parameter of `unit` from its gradient slab, each with the coefficients of its
+/// Updates what the store holds of every parameter of `unit` from its gradient slab, each with the coefficients of its
 /// group (ParamDesc::decay). Neighbours of one group are updated as one range, padding included:
 /// padding is zero in every slab, and an update of zeros gives zeros. Allocates nothing.
 ///

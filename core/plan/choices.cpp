@@ -27,6 +27,14 @@ void validate(const Choices& choices, const Model& model) {
   at_least(choices.micro_batches, 1, "micro-batches a step");
   at_least(choices.waves, 1, "waves");
   at_most(choices.waves, choices.micro_batches, "waves (one micro-batch each is the finest)");
+  at_least(choices.slicing.count, 1, "ranks of a shard group");
+  at_least(choices.slicing.index, 0, "the rank in its shard group");
+  at_most(choices.slicing.index, choices.slicing.count - 1, "the rank in its shard group");
+  at_least(choices.replicas, 1, "replicas");
+  if (choices.slicing.count > 1 && choices.embedding == EmbeddingMode::rows)
+    throw UserError(
+        "the host cannot gather rows of an embedding of which it holds a slice: embedding must be "
+        "table where several ranks share the model");
   at_least(choices.compute.head_chunk, 1, "head-chunk");
   at_least(choices.segment, 1, "segment");
   at_most(choices.segment, layers, "segment (the model's blocks)");
@@ -84,9 +92,10 @@ std::string numerics_key(const Choices& choices, const Model& model, std::string
   line("micro-batches", choices.micro_batches);
   line("attention", ops::name(choices.compute.attention));
   line("head-chunk", choices.compute.head_chunk);
-  // Where the tables are tied, a wave's head and embedding shares meet before the next wave's.
-  if (c.tied_embeddings) line("waves", choices.waves);
-  line("world", 1);
+  // Where the tables are tied, a wave's head and embedding shares meet before the next wave's, and
+  // so do the shares of ranks.
+  if (c.tied_embeddings || choices.ranks() > 1) line("waves", choices.waves);
+  line("world", fmt::format("{} x {}", choices.replicas, choices.slicing.count));
   return key;
 }
 

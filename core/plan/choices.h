@@ -28,6 +28,10 @@ struct Choices {
   Index waves = 1;              ///< contiguous runs of micro-batches, as even as can be
   ComputeConfig compute;
   MasterFormat master = MasterFormat::fp32;
+  /// The ranks that train one model together: shard groups of slicing.count ranks each, `replicas`
+  /// of them. Everything above counts what this rank does of a step.
+  Slicing slicing = {};
+  Index replicas = 1;
   // --- these decide memory and time only
   Index slots = 2;     ///< block slots of the ring
   Index segment = 1;   ///< K: blocks between saved boundaries
@@ -51,6 +55,8 @@ struct Choices {
   [[nodiscard]] StoreContents store_contents() const {
     return purpose == Purpose::generate ? StoreContents::weights : StoreContents::training;
   }
+  [[nodiscard]] Index ranks() const { return slicing.count * replicas; }
+  /// Of this rank.
   [[nodiscard]] Index step_sequences() const { return micro_batch.batch * micro_batches; }
   [[nodiscard]] Index step_tokens() const { return micro_batch.tokens() * micro_batches; }
   /// Micro-batches [first, last) of a wave.

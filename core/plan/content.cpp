@@ -9,6 +9,18 @@ namespace megatrain {
 
 namespace {
 
+std::string_view describe(Content::Sum sum) {
+  switch (sum) {
+    case Content::Sum::rank:
+      return "this rank";
+    case Content::Sum::shard_group:
+      return "the shard group";
+    case Content::Sum::all:
+      return "all ranks";
+  }
+  return "?";
+}
+
 std::string describe(const Content& c) {
   using Kind = Content::Kind;
   switch (c.kind) {
@@ -16,6 +28,8 @@ std::string describe(const Content& c) {
       return "nothing";
     case Kind::weights:
       return fmt::format("weights of unit {}, version {}", c.unit, c.version);
+    case Kind::slice:
+      return fmt::format("a slice of the weights of unit {}, version {}", c.unit, c.version);
     case Kind::rows:
       return fmt::format("embedding rows of wave {}, version {}", c.wave, c.version);
     case Kind::boundary:
@@ -27,8 +41,8 @@ std::string describe(const Content& c) {
     case Kind::recomputed:
       return fmt::format("intermediates of unit {}, micro-batch {}", c.unit, c.micro_batch);
     case Kind::accumulator:
-      return fmt::format("the gradient of unit {} over {} micro-batches (head's share {})", c.unit,
-                         c.next, c.next_head);
+      return fmt::format("the gradient of unit {} over {} micro-batches (head's share {}) of {}",
+                         c.unit, c.next, c.next_head, describe(c.sum));
     case Kind::wire:
       return fmt::format("the wire gradient of unit {}, {} elements from {}", c.unit, c.count,
                          c.first);
@@ -100,15 +114,33 @@ std::string ContentTracker::expect_places(const InstructionList& list, const Ins
   return {};
 }
 
+Content ContentTracker::newest(Kind kind, std::int32_t unit) const {
+  return {.kind = kind, .unit = unit, .version = versions_[static_cast<std::size_t>(unit)]};
+}
+
+Content::Sum ContentTracker::carried_sum() const {
+  return plan_.choices.slicing.count > 1 ? Content::Sum::shard_group : Content::Sum::rank;
+}
+
+Content::Sum ContentTracker::full_sum() const {
+  return plan_.choices.replicas > 1 ? Content::Sum::all : carried_sum();
+}
+
+std::string ContentTracker::expect_sum(const InstructionList& list, const Instruction& i,
+                                       Content::Sum sum) {
+  const Content& content = at(list.buffer(i, Role::gradient));
+  if (content.kind == Kind::accumulator && content.unit == i.unit && content.sum == sum) return {};
+  return fmt::format("the accumulator holds {}, expected the sum of {}", describe(content),
+                     describe(sum));
+}
+
 std::string ContentTracker::expect_weights(const InstructionList& list, const Instruction& i) {
-  const auto newest = [&](std::int32_t unit) {
-    return Content{
-        .kind = Kind::weights, .unit = unit, .version = versions_[static_cast<std::size_t>(unit)]};
-  };
-  if (std::string wrong = expect(list.find(i, Role::weights), newest(i.unit), "slot");
+  if (std::string wrong =
+          expect(list.find(i, Role::weights), newest(Kind::weights, i.unit), "slot");
       !wrong.empty())
     return wrong;
-  if (std::string wrong = expect(list.find(i, Role::table), newest(0), "slot"); !wrong.empty())
+  if (std::string wrong = expect(list.find(i, Role::table), newest(Kind::weights, 0), "slot");
+      !wrong.empty())
     return wrong;
   const Content rows{.kind = Kind::rows, .wave = i.wave, .version = versions_[0]};
   return expect(list.find(i, Role::rows), rows, "rows");
@@ -129,8 +161,8 @@ std::string ContentTracker::accumulate(BufferId id, const Instruction& i, std::i
   else if (content.kind == Kind::none && unit == 0 && !head_share)
     expected = Content{.kind = Kind::accumulator, .unit = 0};  // cleared, first tokens
   const std::int32_t next = head_share ? expected.next_head : expected.next;
-  if (adds &&
-      (expected.kind != Kind::accumulator || expected.unit != unit || next != i.micro_batch))
+  if (adds && (expected.kind != Kind::accumulator || expected.sum != Content::Sum::rank ||
+               expected.unit != unit || next != i.micro_batch))
     return fmt::format("accumulator '{}' holds {} when micro-batch {} of unit {} is added",
                        plan_.buffer(id).name, describe(content), i.micro_batch, unit);
   (head_share ? expected.next_head : expected.next) = i.micro_batch + 1;
@@ -260,10 +292,24 @@ std::string ContentTracker::move(const InstructionList& list, const Instruction&
         return expect(rows, expected, "rows");
       }
       write(list.buffer(i, Role::weights),
-            {.kind = Kind::weights,
-             .unit = i.unit,
-             .version = versions_[static_cast<std::size_t>(i.unit)]});
+            newest(plan_.choices.slicing.count > 1 ? Kind::slice : Kind::weights, i.unit));
       return {};
+    case OpCode::all_gather: {
+      const BufferId slot = list.buffer(i, Role::weights);
+      std::string wrong = expect(slot, newest(Kind::slice, i.unit), "slot");
+      at(slot).kind = Kind::weights;
+      return wrong;
+    }
+    case OpCode::reduce_scatter: {
+      std::string wrong = expect_sum(list, i, Content::Sum::rank);
+      at(list.buffer(i, Role::gradient)).sum = Content::Sum::shard_group;
+      return wrong;
+    }
+    case OpCode::all_reduce: {
+      std::string wrong = expect_sum(list, i, carried_sum());
+      at(list.buffer(i, Role::gradient)).sum = Content::Sum::all;
+      return wrong;
+    }
     case OpCode::spill:
     case OpCode::unspill: {
       const BufferId source = list.buffer(i, Role::source);
@@ -273,24 +319,28 @@ std::string ContentTracker::move(const InstructionList& list, const Instruction&
     }
     case OpCode::carry_up: {
       const BufferId accumulator = list.buffer(i, Role::gradient);
-      const Content carried = at(list.buffer(i, Role::host_gradient));
+      Content carried = at(list.buffer(i, Role::host_gradient));
+      // A slice that comes back counts once: the ranks' other elements must be zero.
+      const bool zero =
+          at(accumulator).kind == Kind::none && clean_[static_cast<std::size_t>(accumulator)];
+      const bool sliced = plan_.choices.slicing.count > 1;
+      if (carried.kind != Kind::accumulator || carried.unit != i.unit ||
+          carried.sum != carried_sum())
+        return fmt::format("the host holds {}", describe(carried));
+      carried.sum = Content::Sum::rank;
       write(accumulator, carried);
       clean_[static_cast<std::size_t>(accumulator)] = true;
-      if (carried.kind != Kind::accumulator || carried.unit != i.unit)
-        return fmt::format("the host holds {}", describe(carried));
-      return {};
+      return sliced && !zero ? "a slice is added to what was not cleared" : "";
     }
     case OpCode::carry_down: {
-      const Content& content = at(list.buffer(i, Role::gradient));
-      if (content.kind != Kind::accumulator || content.unit != i.unit)
-        return fmt::format("the accumulator holds {}", describe(content));
-      write(list.buffer(i, Role::host_gradient), content);
-      return {};
+      write(list.buffer(i, Role::host_gradient), at(list.buffer(i, Role::gradient)));
+      return expect_sum(list, i, carried_sum());
     }
     case OpCode::reduce: {
       const Content& content = at(list.buffer(i, Role::gradient));
       const auto all = static_cast<std::int32_t>(plan_.choices.micro_batches);
-      if (content.kind != Kind::accumulator || content.unit != i.unit || content.next != all)
+      if (std::string wrong = expect_sum(list, i, full_sum()); !wrong.empty()) return wrong;
+      if (content.next != all)
         return fmt::format("the accumulator holds {} of {} micro-batches", describe(content), all);
       write(list.buffer(i, Role::wire),
             {.kind = Kind::wire, .unit = i.unit, .first = i.first, .count = i.count});
@@ -313,7 +363,8 @@ std::string ContentTracker::move(const InstructionList& list, const Instruction&
 std::string ContentTracker::end_of_run() {
   for (std::size_t b = 0; b < contents_.size(); ++b) {
     const Buffer& buffer = plan_.buffers[b];
-    if (buffer.space == MemorySpace::device && contents_[b].kind == Kind::weights)
+    if (buffer.space == MemorySpace::device &&
+        (contents_[b].kind == Kind::weights || contents_[b].kind == Kind::slice))
       return fmt::format("'{}' was fetched and never released ({})", buffer.name,
                          describe(contents_[b]));
   }

@@ -14,16 +14,21 @@ struct Content {
   enum class Kind : std::uint8_t {
     none,
     weights,      ///< unit, version
+    slice,        ///< of weights: unit, version; the other ranks' are still to come
     rows,         ///< wave, version of the embedding
     boundary,     ///< what enters `unit`, of micro_batch
     gradient,     ///< d(what enters unit), of micro_batch
     kept,         ///< unit, micro_batch
     recomputed,   ///< unit, micro_batch
-    accumulator,  ///< unit; micro-batches [0, next) are in it (next_head: the head's share)
+    accumulator,  ///< unit; micro-batches [0, next) are in it (next_head: the head's share), of
+                  ///< the ranks that `sum` says
     wire,         ///< unit, first, count
     finished,     ///< unit: `count` elements of its wire gradient
   };
+  /// Whose gradients an accumulator holds. Past `rank`, only this rank's slice of it counts.
+  enum class Sum : std::uint8_t { rank, shard_group, all };
   Kind kind = Kind::none;
+  Sum sum = Sum::rank;
   std::int32_t unit = -1;
   std::int32_t micro_batch = -1;
   std::int32_t wave = -1;
@@ -56,6 +61,15 @@ class ContentTracker {
   /// Slabs are of the instruction's unit; tokens and losses of its micro-batch.
   std::string expect_places(const InstructionList& list, const Instruction& instruction) const;
   std::string expect_weights(const InstructionList& list, const Instruction& instruction);
+  /// The newest weights of a unit, or their slice.
+  [[nodiscard]] Content newest(Kind kind, std::int32_t unit) const;
+  /// An accumulator of the instruction's unit that holds this sum. @returns what is wrong, or
+  /// nothing
+  std::string expect_sum(const InstructionList& list, const Instruction& instruction,
+                         Content::Sum sum);
+  /// What the ranks of the plan end with, and what is carried between waves.
+  [[nodiscard]] Content::Sum full_sum() const;
+  [[nodiscard]] Content::Sum carried_sum() const;
   std::string compute(const InstructionList& list, const Instruction& instruction);
   std::string move(const InstructionList& list, const Instruction& instruction);
 

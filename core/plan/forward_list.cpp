@@ -47,7 +47,7 @@ void ForwardListWriter::wave(Index wave) {
   }
 
   const Head head(model_, choices_.compute, choices_.micro_batch);
-  writer_.fetch_head();
+  writer_.fetch_head(wave);
   for (Index m = first; m < end; ++m) {
     const bool evaluate = choices_.purpose == Purpose::evaluate;
     writer_.add({.op = evaluate ? OpCode::evaluate : OpCode::logits,

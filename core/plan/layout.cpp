@@ -39,9 +39,12 @@ Layout::Layout(const Model& model, const Choices& choices, PlanBuilder& builder)
   const Index activation = tokens * config.hidden * element;
   const Unit& embedding_unit = model.unit(0);
   const Unit& head_unit = model.unit(model.head_unit());
-  const Index table_bytes = embedding_unit.slab_elements * element;
-  const Index head_bytes = head_unit.slab_elements * element;
-  const Index block_elements = model.max_block_elements();
+  const Slicing& slicing = choices.slicing;
+  const Index table_elements = slicing.padded(embedding_unit.slab_elements);
+  const Index head_elements = slicing.padded(head_unit.slab_elements);
+  const Index block_elements = slicing.padded(model.max_block_elements());
+  const Index table_bytes = table_elements * element;
+  const Index head_bytes = head_elements * element;
   const auto device = [&](std::string name, Index bytes) {
     return builder.allocate(std::move(name), MemorySpace::device, bytes);
   };
@@ -134,11 +137,12 @@ Layout::Layout(const Model& model, const Choices& choices, PlanBuilder& builder)
     inner.push_back(device(fmt::format("boundary {} inside a segment", k + 1), activation));
   temporary = device("temporary and library workspace", temporary_bytes);
 
-  // Store slabs. What only updates write is one range: two moments, and a split master's remainder.
+  // Store slabs, or the slices of them that are held. What only updates write is one range: two
+  // moments, and a split master's remainder.
   const Index state_bytes = 8 + (choices.master == MasterFormat::split ? 2 : 0);
   for (Index u = 0; u < model.unit_count(); ++u) {
     const auto unit = static_cast<std::int32_t>(u);
-    const Index elements = model.unit(u).slab_elements;
+    const Index elements = slicing.slice(model.unit(u).slab_elements);
     host_weights.push_back(
         builder.store("weights of " + model.unit(u).name(), unit, elements * element));
     if (!train) continue;
@@ -149,12 +153,13 @@ Layout::Layout(const Model& model, const Choices& choices, PlanBuilder& builder)
   }
   if (!train) return;
 
-  // Gradients. With several waves an accumulator is still on its way down while the next opens.
-  const Index open = choices.segment + (choices.waves > 1 ? 1 : 0);
+  // Gradients. With several waves an accumulator is still on its way down while the next opens, and
+  // with several ranks it is still being summed.
+  const Index open = choices.segment + (choices.waves > 1 || choices.ranks() > 1 ? 1 : 0);
   for (Index i = 0; i < open; ++i)
     accumulators.push_back(device(fmt::format("gradient accumulator {}", i), block_elements * 4));
-  const Index table_gradient = embedding_unit.slab_elements * 4;
-  const Index head_gradient = head_unit.slab_elements * 4;
+  const Index table_gradient = table_elements * 4;
+  const Index head_gradient = head_elements * 4;
   if (tied) {
     table_accumulator = device("embedding gradient accumulator", table_gradient);
     head_accumulator = device("head gradient accumulator", head_gradient);
@@ -167,13 +172,16 @@ Layout::Layout(const Model& model, const Choices& choices, PlanBuilder& builder)
   for (Index i = 0; i < choices.staging; ++i)
     wires.push_back(device(fmt::format("gradient on the wire {}", i),
                            choices.staging_elements * size_of(choices.wire())));
+  const auto unit_partials = [&](const Unit& unit) {
+    return ops::norm_partials(slicing.slice(unit.slab_elements));
+  };
   Index partial_count = 0;
-  for (const Unit& unit : model.units()) partial_count += ops::norm_partials(unit.slab_elements);
+  for (const Unit& unit : model.units()) partial_count += unit_partials(unit);
   partials = device("squared-norm partials", partial_count * 8);
   host_partials = pinned("squared-norm partials (host)", partial_count * 8);
   Index first = 0;
   for (const Unit& unit : model.units()) {
-    const Index bytes = ops::norm_partials(unit.slab_elements) * 8;
+    const Index bytes = unit_partials(unit) * 8;
     partials_of.push_back(
         builder.view("squared-norm partials of " + unit.name(), partials, first, bytes));
     host_partials_of.push_back(builder.view("squared-norm partials of " + unit.name() + " (host)",

@@ -38,8 +38,8 @@ void ListWriter::upload_constants() {
 
 void ListWriter::zero(BufferId accumulator, std::int32_t unit) {
   if (accumulator < 0) return;
-  const Index bytes =
-      unit == 0 ? model_.unit(0).slab_elements * 4 : model_.max_block_elements() * 4;
+  const Index elements = unit == 0 ? model_.unit(0).slab_elements : model_.max_block_elements();
+  const Index bytes = choices_.slicing.padded(elements) * 4;
   add({.op = OpCode::zero, .unit = unit, .cost = {.device_bytes = bytes}},
       {{accumulator, Role::destination, Access::write}});
 }
@@ -57,7 +57,7 @@ void ListWriter::update(Index unit) {
   add({.op = OpCode::update,
        .stream = StreamId::update,
        .unit = id(unit),
-       .cost = {.host_elements = model_.unit(unit).slab_elements}},
+       .cost = {.host_elements = slice_elements(unit)}},
       {{layout_.host_gradient[Layout::at(unit)], Role::host_gradient, Access::read},
        {layout_.host_weights[Layout::at(unit)], Role::host_weights, Access::read_write},
        {layout_.host_state[Layout::at(unit)], Role::host_state, Access::read_write}});
@@ -79,9 +79,26 @@ void ListWriter::gather_rows() {
          {layout_.host_rows[Layout::at(wave)], Role::destination, Access::write}});
 }
 
+void ListWriter::fetch(Index unit, Index wave, BufferId slot) {
+  const Index bytes = slice_elements(unit) * size_of(choices_.compute.type);
+  add({.op = OpCode::fetch,
+       .stream = StreamId::fetch,
+       .unit = id(unit),
+       .wave = id(wave),
+       .cost = {.link_bytes = bytes}},
+      {{layout_.host_weights[Layout::at(unit)], Role::host_weights, Access::read},
+       {slot, Role::weights, Access::write}});
+  if (choices_.slicing.count == 1) return;
+  add({.op = OpCode::all_gather,
+       .stream = StreamId::gather,
+       .unit = id(unit),
+       .wave = id(wave),
+       .cost = {.peer_bytes = bytes * (choices_.slicing.count - 1)}},
+      {{slot, Role::weights, Access::read_write}});
+}
+
 void ListWriter::fetch_embedding(Index wave) {
   const Index element = size_of(choices_.compute.type);
-  const Index table_bytes = model_.unit(0).slab_elements * element;
   const bool tied = model_.config().tied_embeddings;
   if (choices_.embedding == EmbeddingMode::rows) {
     const BufferId host_rows = layout_.host_rows[Layout::at(wave)];
@@ -95,14 +112,7 @@ void ListWriter::fetch_embedding(Index wave) {
         {{host_rows, Role::source, Access::read},
          {layout_.rows, Role::destination, Access::write}});
   }
-  if (choices_.embedding == EmbeddingMode::table || tied)
-    add({.op = OpCode::fetch,
-         .stream = StreamId::fetch,
-         .unit = 0,
-         .wave = id(wave),
-         .cost = {.link_bytes = table_bytes}},
-        {{layout_.host_weights[0], Role::host_weights, Access::read},
-         {layout_.table_slot, Role::weights, Access::write}});
+  if (choices_.embedding == EmbeddingMode::table || tied) fetch(0, wave, layout_.table_slot);
 }
 
 void ListWriter::embed(Index wave, Index micro_batch, BufferId output) {
@@ -123,16 +133,7 @@ void ListWriter::release_embedding() {
   add({.op = OpCode::release, .unit = 0}, {{layout_.table_slot, Role::weights, Access::write}});
 }
 
-void ListWriter::fetch_head() {
-  const Index u = model_.head_unit();
-  const Index bytes = model_.unit(u).slab_elements * size_of(choices_.compute.type);
-  add({.op = OpCode::fetch,
-       .stream = StreamId::fetch,
-       .unit = id(u),
-       .cost = {.link_bytes = bytes}},
-      {{layout_.host_weights[Layout::at(u)], Role::host_weights, Access::read},
-       {layout_.head_slot, Role::weights, Access::write}});
-}
+void ListWriter::fetch_head(Index wave) { fetch(model_.head_unit(), wave, layout_.head_slot); }
 
 void ListWriter::release_head() {
   add({.op = OpCode::release, .unit = id(model_.head_unit())},
@@ -143,15 +144,7 @@ BufferId ListWriter::hold(Index block, Index wave) {
   BufferId& slot = slot_of_[Layout::at(block)];
   if (slot >= 0) return slot;
   slot = block < choices_.resident ? layout_.resident[Layout::at(block)] : free_slots_.acquire();
-  const Index u = block + 1;
-  const Index bytes = model_.unit(u).slab_elements * size_of(choices_.compute.type);
-  add({.op = OpCode::fetch,
-       .stream = StreamId::fetch,
-       .unit = id(u),
-       .wave = id(wave),
-       .cost = {.link_bytes = bytes}},
-      {{layout_.host_weights[Layout::at(u)], Role::host_weights, Access::read},
-       {slot, Role::weights, Access::write}});
+  fetch(block + 1, wave, slot);
   return slot;
 }
 

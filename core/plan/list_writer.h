@@ -22,6 +22,8 @@ class ListWriter {
   void stage_and_upload();
   /// The pending update of a unit, if there is one, and the hand-over of what it leaves.
   void update(Index unit);
+  /// A unit's newest weights into a slot.
+  void fetch(Index unit, Index wave, BufferId slot);
   /// Host work at the start of a training step: the rows that the waves need are gathered as soon
   /// as the embedding is updated, because nothing computes before them.
   void updates_and_gathers();
@@ -32,7 +34,7 @@ class ListWriter {
   void fetch_embedding(Index wave);
   void embed(Index wave, Index micro_batch, BufferId output);
   void release_embedding();
-  void fetch_head();
+  void fetch_head(Index wave);
   void release_head();
   /// The slot that holds the block, fetched now unless it already does.
   BufferId hold(Index block, Index wave);
@@ -46,6 +48,10 @@ class ListWriter {
   [[nodiscard]] const Block& block(Index i) const { return blocks_[Layout::at(i)]; }
   /// Bytes of one boundary.
   [[nodiscard]] Index activation_bytes() const;
+  /// Elements of a unit that the host of this rank holds.
+  [[nodiscard]] Index slice_elements(Index unit) const {
+    return choices_.slicing.slice(model_.unit(unit).slab_elements);
+  }
 
  private:
   const Model& model_;

@@ -6,16 +6,17 @@ namespace megatrain {
 
 std::string_view name(StreamId stream) {
   static constexpr std::array<std::string_view, kStreams> kNames = {
-      "compute", "fetch", "offload", "spill", "update", "host", "snapshot"};
+      "compute", "fetch", "offload", "spill", "gather", "scatter", "update", "host", "snapshot"};
   return kNames[static_cast<std::size_t>(stream)];
 }
 
 std::string_view name(OpCode op) {
-  static constexpr std::array<std::string_view, 24> kNames = {
-      "stage",     "upload",   "update",  "gather",         "fetch",    "embed",
-      "forward",   "spill",    "unspill", "head",           "evaluate", "logits",
-      "recompute", "backward", "zero",    "embed backward", "carry up", "carry down",
-      "reduce",    "offload",  "release", "download",       "collect",  "snapshot"};
+  static constexpr std::array<std::string_view, 27> kNames = {
+      "stage",      "upload",         "update",     "gather",  "fetch",          "all-gather",
+      "embed",      "forward",        "spill",      "unspill", "head",           "evaluate",
+      "logits",     "recompute",      "backward",   "zero",    "embed backward", "carry up",
+      "carry down", "reduce-scatter", "all-reduce", "reduce",  "offload",        "release",
+      "download",   "collect",        "snapshot"};
   static_assert(static_cast<std::size_t>(OpCode::snapshot) + 1 == kNames.size());
   return kNames[static_cast<std::size_t>(op)];
 }

@@ -14,11 +14,22 @@
 
 namespace megatrain {
 
-/// Where an instruction runs. The first four are device streams; `update` is the host optimizer's
-/// worker; `host` is the issuing thread itself; `snapshot` is the worker that hands states over.
-enum class StreamId : std::uint8_t { compute, fetch, offload, spill, update, host, snapshot };
-inline constexpr std::size_t kStreams = 7;
-inline constexpr std::size_t kDeviceStreams = 4;
+/// Where an instruction runs. The first six are device streams, of which `gather` and `scatter` are
+/// for what ranks do together; `update` is the host optimizer's worker; `host` is the issuing
+/// thread itself; `snapshot` is the worker that hands states over.
+enum class StreamId : std::uint8_t {
+  compute,
+  fetch,
+  offload,
+  spill,
+  gather,
+  scatter,
+  update,
+  host,
+  snapshot,
+};
+inline constexpr std::size_t kStreams = 9;
+inline constexpr std::size_t kDeviceStreams = 6;
 /// The latest instruction of each stream that is known to have ended; -1: none.
 using Clock = std::array<std::int32_t, kStreams>;
 inline constexpr Clock kNothingEnded = [] {
@@ -36,7 +47,9 @@ enum class OpCode : std::uint8_t {
   upload,          ///< fetch: the staged tokens (or the constants, in the prologue) to the device
   update,          ///< update: the pending AdamW update of a unit, if there is one
   gather,          ///< update: the embedding rows that a wave needs into pinned memory
-  fetch,           ///< fetch: a unit's weight slab into a slot (or gathered rows to the device)
+  fetch,           ///< fetch: a unit's weight slab into a slot (or gathered rows to the device);
+                   ///< where the host holds a slice, that slice into its place
+  all_gather,      ///< gather: the other ranks' slices into the slot
   embed,           ///< compute: tokens to the first boundary
   forward,         ///< compute: a block
   spill,           ///< spill: a boundary to pinned host memory
@@ -50,7 +63,10 @@ enum class OpCode : std::uint8_t {
   embed_backward,  ///< compute: the table's gradient
   carry_up,        ///< fetch: an fp32 accumulator from the host, for a later wave
   carry_down,      ///< offload: an fp32 accumulator to the host, before a later wave
-  reduce,          ///< compute: squared norm and wire type of (a piece of) an accumulator
+  reduce_scatter,  ///< scatter: this rank's slice of an accumulator becomes the shard group's sum
+  all_reduce,      ///< scatter: and then the sum over all replicas
+  reduce,          ///< compute, with several ranks scatter: squared norm and wire type of a piece
+                   ///< of (the slice of) an accumulator
   offload,         ///< offload: a piece of a gradient and its norm partials to the host
   release,         ///< compute: the end of a slot's use
   download,        ///< offload: losses (or logits) to the host
@@ -127,6 +143,7 @@ struct Cost {
   double flops = 0;         ///< of matrix products and attention
   Index device_bytes = 0;   ///< element-wise traffic
   Index link_bytes = 0;     ///< over PCIe
+  Index peer_bytes = 0;     ///< received from other ranks
   Index host_elements = 0;  ///< updated by AdamW
 };
 
@@ -137,7 +154,7 @@ struct Instruction {
   std::int32_t micro_batch = -1;  ///< of the step, counted over all waves
   std::int32_t wave = -1;
   bool accumulate = false;  ///< adds to an accumulator that holds earlier micro-batches
-  Index first = 0;          ///< reduce, offload: first element of the piece
+  Index first = 0;          ///< reduce, offload: first element of the piece, in the slice
   Index count = 0;          ///< reduce, offload: elements of the piece
   std::uint32_t operands_begin = 0, operands_end = 0;  ///< in InstructionList::operands
   std::uint32_t waits_begin = 0, waits_end = 0;        ///< in InstructionList::waits

@@ -90,12 +90,15 @@ class Chooser {
     choices.compute = request_.compute;
     choices.compute.head_chunk = default_head_chunk(model_, request_.compute.type);
     choices.master = request_.master;
+    choices.slicing = request_.slicing;
+    choices.replicas = request_.replicas;
     choices.micro_batch = {batch, request_.sequence};
     choices.micro_batches = request_.sequences / batch;
     choices.waves = waves;
     choices.staging_elements = round_up(model_.max_block_elements(), ops::kNormChunk);
     const Index wave_tokens = choices.micro_batch.tokens() * ceil_div(choices.micro_batches, waves);
-    if (!model_.config().tied_embeddings && 2 * wave_tokens <= model_.config().vocabulary)
+    if (!model_.config().tied_embeddings && choices.slicing.count == 1 &&
+        2 * wave_tokens <= model_.config().vocabulary)
       choices.embedding = EmbeddingMode::rows;
     for (const auto& [name, value] : request_.forced) force(choices, model_, name, value);
     if (!is_forced(request_, "slots"))
@@ -235,7 +238,8 @@ class Chooser {
 };
 
 StoreBytes planned_store(const Model& model, const Choices& choices) {
-  return store_bytes(model, choices.master, choices.gradient_bytes(), choices.store_contents());
+  return store_bytes(model, choices.master, choices.gradient_bytes(), choices.store_contents(),
+                     choices.slicing);
 }
 
 /// "slot 3" -> "slot *": buffers that differ only in their numbers share a row.

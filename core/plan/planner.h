@@ -15,13 +15,15 @@ namespace megatrain {
 /// What the user asks for and what the machine has.
 struct PlanRequest {
   Purpose purpose = Purpose::train;
-  Index sequence = 0;   ///< tokens a sequence
-  Index sequences = 0;  ///< of a step
+  Index sequence = 0;    ///< tokens a sequence
+  Index sequences = 0;   ///< of a step, on each rank
+  Slicing slicing = {};  ///< the shard group, see Choices
+  Index replicas = 1;
   ComputeConfig compute;
   MasterFormat master = MasterFormat::fp32;
   Index device_memory = 0;   ///< the whole budget, bytes
   Index device_reserve = 0;  ///< of it, what the plan cannot own: context, modules, libraries
-  Index host_memory = 0;     ///< for slabs and pinned buffers, bytes; 0: not known
+  Index host_memory = 0;     ///< for slabs and pinned buffers of this rank, bytes; 0: not known
   /// Choices that the user fixed, as "--force name=value" spells them (also micro-batch, slots,
   /// segment). Met or refused.
   std::vector<std::pair<std::string, std::string>> forced;

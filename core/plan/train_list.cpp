@@ -106,7 +106,7 @@ void TrainListWriter::head_visit(Index wave) {
   const Head head(model_, choices_.compute, choices_.micro_batch);
   const bool tied = model_.config().tied_embeddings;
   const BufferId table_accumulator = tied ? layout_.table_accumulator : -1;
-  writer_.fetch_head();
+  writer_.fetch_head(wave);
   // The untied head shares its accumulator's memory with the embedding's, whose layout differs:
   // padding must be clean before the first products land between it.
   if (!tied && wave == 0) writer_.zero(layout_.head_accumulator, id(unit));
@@ -247,17 +247,27 @@ void TrainListWriter::embedding_backward(Index wave) {
 
 void TrainListWriter::carry_up(Index unit, Index wave, BufferId accumulator) {
   if (wave == 0) return;
+  // What was carried is the sum of all ranks, and this rank's slice of it: what else the ranks
+  // accumulate begins at zero and is added to it by the next sum.
+  if (choices_.slicing.count > 1) writer_.zero(accumulator, id(unit));
   writer_.add({.op = OpCode::carry_up,
                .stream = StreamId::fetch,
                .unit = id(unit),
                .wave = id(wave),
-               .cost = {.link_bytes = model_.unit(unit).slab_elements * 4}},
+               .cost = {.link_bytes = writer_.slice_elements(unit) * 4}},
               {{layout_.host_gradient[at(unit)], Role::host_gradient, Access::read},
                {accumulator, Role::gradient, Access::write}});
 }
 
 void TrainListWriter::finish_gradient(Index unit, Index wave, BufferId accumulator) {
-  const Index elements = model_.unit(unit).slab_elements;
+  const Index elements = writer_.slice_elements(unit);
+  if (choices_.slicing.count > 1)
+    writer_.add({.op = OpCode::reduce_scatter,
+                 .stream = StreamId::scatter,
+                 .unit = id(unit),
+                 .wave = id(wave),
+                 .cost = {.peer_bytes = elements * 4 * (choices_.slicing.count - 1)}},
+                {{accumulator, Role::gradient, Access::read_write}});
   if (wave + 1 < choices_.waves) {
     writer_.add({.op = OpCode::carry_down,
                  .stream = StreamId::offload,
@@ -268,11 +278,21 @@ void TrainListWriter::finish_gradient(Index unit, Index wave, BufferId accumulat
                  {layout_.host_gradient[at(unit)], Role::host_gradient, Access::write}});
     return;
   }
+  if (choices_.replicas > 1)
+    writer_.add({.op = OpCode::all_reduce,
+                 .stream = StreamId::scatter,
+                 .unit = id(unit),
+                 .wave = id(wave),
+                 .cost = {.peer_bytes = elements * 4 * 2}},
+                {{accumulator, Role::gradient, Access::read_write}});
+  // Behind a sum over ranks it would hold up the next unit's backward pass.
+  const StreamId reducing = choices_.ranks() > 1 ? StreamId::scatter : StreamId::compute;
   const Index piece = choices_.staging_elements;
   for (Index first = 0; first < elements; first += piece) {
     const Index count = std::min(piece, elements - first);
     const BufferId wire = free_wires_.acquire();
     writer_.add({.op = OpCode::reduce,
+                 .stream = reducing,
                  .unit = id(unit),
                  .wave = id(wave),
                  .first = first,

@@ -16,11 +16,11 @@ namespace {
 
 constexpr Index kInitializePiece = Index{1} << 16;
 
-/// First element of each unit, and the end of the last one.
-std::vector<Index> unit_offsets(const Model& model) {
+/// First element of each unit's slice, and the end of the last one.
+std::vector<Index> unit_offsets(const Model& model, const Slicing& slicing) {
   std::vector<Index> offsets = {0};
   for (const Unit& unit : model.units())
-    offsets.push_back(checked_add(offsets.back(), unit.slab_elements));
+    offsets.push_back(checked_add(offsets.back(), slicing.slice(unit.slab_elements)));
   return offsets;
 }
 
@@ -29,9 +29,9 @@ Index weight_bytes(MasterFormat master) { return master == MasterFormat::split ?
 }  // namespace
 
 StoreBytes store_bytes(const Model& model, MasterFormat master, Index gradient_bytes,
-                       StoreContents contents) {
+                       StoreContents contents, const Slicing& slicing) {
   require(gradient_bytes == 2 || gradient_bytes == 4, "a gradient has 2 or 4 bytes an element");
-  const Index elements = unit_offsets(model).back();
+  const Index elements = unit_offsets(model, slicing).back();
   (void)checked_mul(elements, 20);  // the most that an element takes: the sums below fit
   StoreBytes bytes;
   bytes.weights = elements * weight_bytes(master);
@@ -49,27 +49,35 @@ struct HostStore::State {
         contents(options.contents),
         master(options.master),
         gradient_bytes(contents == StoreContents::training ? options.gradient_bytes : 0),
-        offsets(unit_offsets(model)),
-        bytes(store_bytes(model, master, options.gradient_bytes, contents)) {}
+        slicing(options.slicing),
+        offsets(unit_offsets(model, slicing)),
+        bytes(store_bytes(model, master, options.gradient_bytes, contents, slicing)) {}
 
   Model model;
   StoreContents contents;
   MasterFormat master;
   Index gradient_bytes;
+  Slicing slicing;
   std::vector<Index> offsets;
   StoreBytes bytes;
   HostArena weights, remainder, gradient, exp_avg, exp_avg_sq;
 
-  /// Elements [first, first + count) of `param` in the slabs of `unit`, counted from their start.
-  Index locate(Index unit, const ParamDesc& param, Index first, std::size_t count) const {
+  [[nodiscard]] ElementRange held(Index unit, const ParamDesc& param) const {
     require(unit >= 0 && unit < model.unit_count(), "a unit that the store has not");
+    require(param.offset + param.elements() <= model.unit(unit).slab_elements,
+            "a parameter that the unit has not");
+    return slicing.held(model.unit(unit), param);
+  }
+  /// Where elements [first, first + count) of `param` begin in the arenas, in elements.
+  Index locate(Index unit, const ParamDesc& param, Index first, std::size_t count) const {
+    const ElementRange range = held(unit, param);
     const auto elements = static_cast<Index>(count);
-    if (first < 0 || elements > param.elements() - first ||
-        param.offset + param.elements() > model.unit(unit).slab_elements)
+    if (first < range.first || elements > range.last - first)
       throw LogicError(fmt::format(
-          "internal error: elements [{}, {}) of '{}' are not in the store: it has {} of them",
-          first, first + elements, param.name, param.elements()));
-    return offsets[static_cast<std::size_t>(unit)] + param.offset + first;
+          "internal error: elements [{}, {}) of '{}' are not in the store: it has [{}, {})", first,
+          first + elements, param.name, range.first, range.last));
+    return offsets[static_cast<std::size_t>(unit)] + param.offset + first -
+           slicing.begin(model.unit(unit).slab_elements);
   }
   std::byte* slab(const HostArena& arena, Index unit, Index element_bytes) const {
     require(unit >= 0 && unit < model.unit_count(), "a unit that the store has not");
@@ -114,6 +122,10 @@ StoreContents HostStore::contents() const { return state_->contents; }
 MasterFormat HostStore::master_format() const { return state_->master; }
 StoreBytes HostStore::bytes() const { return state_->bytes; }
 Index HostStore::gradient_bytes() const { return state_->gradient_bytes; }
+const Slicing& HostStore::slicing() const { return state_->slicing; }
+ElementRange HostStore::held(Index unit, const ParamDesc& param) const {
+  return state_->held(unit, param);
+}
 
 std::byte* HostStore::weights(Index unit) const {
   return state_->slab(state_->weights, unit, weight_bytes(state_->master));
@@ -180,11 +192,11 @@ void initialize(HostStore& store, std::uint64_t seed, ThreadPool& pool) {
   const Model& model = store.model();
   for (Index unit = 0; unit < model.unit_count(); ++unit) {
     for (const ParamDesc& param : model.unit(unit).params) {
-      const Index elements = param.elements();
-      pool.for_each(ceil_div(elements, kInitializePiece), [&](Index piece) {
-        const Index first = piece * kInitializePiece;
+      const ElementRange held = store.held(unit, param);
+      pool.for_each(ceil_div(held.count(), kInitializePiece), [&](Index piece) {
+        const Index first = held.first + piece * kInitializePiece;
         std::vector<float> values(
-            static_cast<std::size_t>(std::min(kInitializePiece, elements - first)));
+            static_cast<std::size_t>(std::min(kInitializePiece, held.last - first)));
         initial_values(param, seed, first, values);
         store.write_master(unit, param, first, values);
       });

@@ -10,6 +10,7 @@
 #include "core/base/thread_pool.h"
 #include "core/device/device.h"
 #include "core/model/model.h"
+#include "core/store/slicing.h"
 
 namespace megatrain {
 
@@ -32,6 +33,7 @@ struct StoreOptions {
   StoreContents contents = StoreContents::training;
   MasterFormat master = MasterFormat::split;
   Index gradient_bytes = 2;  ///< per element: 2 (bf16 wire) or 4 (fp32 wire, or several waves)
+  Slicing slicing = {};      ///< the part of every slab that is held; the rest is other ranks'
   /// Called with bytes touched so far and in all while the arenas are made.
   std::function<void(Index, Index)> progress = {};
 };
@@ -46,7 +48,8 @@ struct StoreBytes {
 };
 /// @throws UserError when the size overflows 63 bits
 StoreBytes store_bytes(const Model& model, MasterFormat master, Index gradient_bytes,
-                       StoreContents contents = StoreContents::training);
+                       StoreContents contents = StoreContents::training,
+                       const Slicing& slicing = {});
 
 class HostStore {
  public:
@@ -63,16 +66,20 @@ class HostStore {
   [[nodiscard]] MasterFormat master_format() const;
   [[nodiscard]] StoreBytes bytes() const;
   [[nodiscard]] Index gradient_bytes() const;  ///< per element; 0 where none are held
+  [[nodiscard]] const Slicing& slicing() const;
+  /// The elements of a parameter that this store holds.
+  [[nodiscard]] ElementRange held(Index unit, const ParamDesc& param) const;
 
-  // Slabs of a unit; element offsets are ParamDesc::offset in each of them. What is not held is
-  // nullptr.
+  // Slices of a unit's slabs: element ParamDesc::offset of the slab is that of the slice less
+  // slicing().begin(). What is not held is nullptr.
   [[nodiscard]] std::byte* weights(Index unit) const;       ///< bf16 (split) or fp32
   [[nodiscard]] std::int16_t* remainder(Index unit) const;  ///< training with split masters
   [[nodiscard]] std::byte* gradient(Index unit) const;      ///< gradient_bytes an element
   [[nodiscard]] float* exp_avg(Index unit) const;
   [[nodiscard]] float* exp_avg_sq(Index unit) const;
 
-  /// Reads or writes the fp32 master of elements [first, first + values.size()) of a parameter.
+  /// Reads or writes the fp32 master of elements [first, first + values.size()) of a parameter, all
+  /// of them held.
   /// Where only split weights are held, the master is the bf16 that streams, and writing rounds to
   /// it as split_master does. Threads may work on different elements at once.
   /// @throws UserError naming the first value that is not finite or whose bf16 is not; in both
@@ -85,7 +92,7 @@ class HostStore {
   std::unique_ptr<State> state_;
 };
 
-/// Fills every master with its initial value (core/model/model.h).
+/// Fills every master that is held with its initial value (core/model/model.h).
 void initialize(HostStore& store, std::uint64_t seed, ThreadPool& pool);
 
 }  // namespace megatrain

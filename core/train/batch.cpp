@@ -53,6 +53,10 @@ void renumber(Batch& batch, const Choices& choices, const BatchLayout& layout, I
 
 }  // namespace
 
+float token_scale(Index valid_tokens) {
+  return valid_tokens > 0 ? static_cast<float>(1.0 / static_cast<double>(valid_tokens)) : 0.0F;
+}
+
 Batch make_batch(const Choices& choices, const ModelConfig& config,
                  std::span<const std::int32_t> sequences) {
   const MicroBatchShape shape = choices.micro_batch;
@@ -82,14 +86,13 @@ Batch make_batch(const Choices& choices, const ModelConfig& config,
   }
   if (choices.embedding == EmbeddingMode::rows) renumber(batch, choices, layout, stride);
   batch.inputs.tokens = batch.tokens;
-  batch.inputs.scale = batch.valid_tokens > 0
-                           ? static_cast<float>(1.0 / static_cast<double>(batch.valid_tokens))
-                           : 0.0F;
+  batch.inputs.scale = token_scale(batch.valid_tokens);
   return batch;
 }
 
 Batch training_batch(const Choices& choices, const ModelConfig& config, const TokenSource& source,
-                     std::uint64_t seed, Index first_sample) {
+                     std::uint64_t seed, Index first_sample, const DataShare& share) {
+  first_sample += share.rank * choices.step_sequences();
   const Index sample = source.sequence() + 1;
   std::vector<std::int32_t> sequences(at(choices.step_sequences() * sample));
   for (Index s = 0; s < choices.step_sequences(); ++s)
@@ -99,7 +102,8 @@ Batch training_batch(const Choices& choices, const ModelConfig& config, const To
 }
 
 Batch evaluation_batch(const Choices& choices, const ModelConfig& config, const TokenSource& source,
-                       Index first_sample) {
+                       Index first_sample, const DataShare& share) {
+  first_sample += share.rank * choices.step_sequences();
   const Index sample = source.sequence() + 1;
   std::vector<std::int32_t> sequences(at(choices.step_sequences() * sample), -1);
   const Index count = std::min(choices.step_sequences(), source.samples() - first_sample);

@@ -13,14 +13,15 @@ class Loader {
  public:
   /// @param first_sample  samples drawn before: where the data order continues
   Loader(const Choices& choices, const ModelConfig& config, const TokenSource& source,
-         std::uint64_t seed, Index first_sample);
+         std::uint64_t seed, Index first_sample, const DataShare& share = {});
   ~Loader();
   Loader(const Loader&) = delete;
   Loader& operator=(const Loader&) = delete;
 
   /// The next batch. @throws what reading the data threw
   Batch next();
-  /// Samples drawn by next() so far, those before this loader included: what a checkpoint saves.
+  /// Samples drawn by next() so far on all ranks, those before this loader included: what a
+  /// checkpoint saves.
   [[nodiscard]] Index samples_drawn() const { return drawn_; }
 
  private:
@@ -30,6 +31,7 @@ class Loader {
   const ModelConfig& config_;
   const TokenSource& source_;
   std::uint64_t seed_;
+  DataShare share_;
   Index drawn_;
   std::future<Batch> ahead_;
 };

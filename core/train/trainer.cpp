@@ -34,7 +34,7 @@ Trainer::Trainer(Engine& engine, const Model& model, const TokenSource& data,
       options_(options),
       state_(state),
       loader_(engine.plan(Purpose::train).choices, model.config(), data, options.seed,
-              state.samples),
+              state.samples, options.share),
       flops_per_token_(
           model_flops_per_token(model, engine.plan(Purpose::train).choices.micro_batch.sequence)) {
   engine_.set_applied_steps(state.applied);
@@ -42,19 +42,21 @@ Trainer::Trainer(Engine& engine, const Model& model, const TokenSource& data,
 
 StepMetrics Trainer::step(Trace* trace) {
   const double begin = seconds_now();
-  const Batch batch = loader_.next();
+  Batch batch = loader_.next();
+  const auto valid_tokens =
+      static_cast<Index>(engine_.sum_over_ranks(static_cast<double>(batch.valid_tokens)));
+  batch.inputs.scale = token_scale(valid_tokens);
   const UpdateRule rule{options_.adamw, options_.schedule.at(state_.step), options_.max_norm};
   const StepResult result = engine_.train_step(batch.inputs, rule, trace);
 
   ++state_.step;
   state_.samples = loader_.samples_drawn();
   state_.applied = engine_.applied_steps();
-  state_.tokens += batch.valid_tokens;
+  state_.tokens += valid_tokens;
   const bool skipped = !result.decision.apply;
   state_.skipped += skipped ? 1 : 0;
   state_.skipped_in_a_row = skipped ? state_.skipped_in_a_row + 1 : 0;
-  const double loss =
-      batch.valid_tokens > 0 ? result.loss_sum / static_cast<double>(batch.valid_tokens) : 0;
+  const double loss = valid_tokens > 0 ? result.loss_sum / static_cast<double>(valid_tokens) : 0;
   if (!skipped) {
     state_.last_loss = loss;
     state_.last_norm = result.decision.norm;
@@ -73,7 +75,8 @@ StepMetrics Trainer::step(Trace* trace) {
   metrics.lr = rule.lr;
   metrics.skipped = skipped;
   metrics.seconds = seconds_now() - begin;
-  const auto tokens = static_cast<double>(engine_.plan(Purpose::train).choices.step_tokens());
+  const auto tokens = static_cast<double>(engine_.plan(Purpose::train).choices.step_tokens() *
+                                          options_.share.ranks);
   metrics.tokens_per_second = tokens / metrics.seconds;
   metrics.model_flops_per_second = flops_per_token_ * metrics.tokens_per_second;
   metrics.host_bytes = resident_bytes();
@@ -89,12 +92,16 @@ std::optional<EvaluationMetrics> Trainer::evaluate(const std::function<bool()>& 
   EvaluationMetrics metrics;
   metrics.step = state_.step;
   double sum = 0;
-  for (Index first = 0; first < count; first += choices.step_sequences()) {
+  const Index sequences = choices.step_sequences() * options_.share.ranks;
+  for (Index first = 0; first < count; first += sequences) {
     if (stop()) return std::nullopt;
-    const Batch batch = evaluation_batch(choices, model_.config(), *evaluation_, first);
+    const Batch batch =
+        evaluation_batch(choices, model_.config(), *evaluation_, first, options_.share);
     for (const float loss : engine_.evaluate(batch.inputs)) sum += static_cast<double>(loss);
     metrics.tokens += batch.valid_tokens;
   }
+  sum = engine_.sum_over_ranks(sum);
+  metrics.tokens = static_cast<Index>(engine_.sum_over_ranks(static_cast<double>(metrics.tokens)));
   metrics.loss = metrics.tokens > 0 ? sum / static_cast<double>(metrics.tokens) : 0;
   if (state_.best_evaluation_step == 0 || metrics.loss < state_.best_evaluation) {
     state_.best_evaluation = metrics.loss;

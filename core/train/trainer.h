@@ -19,11 +19,14 @@ struct TrainOptions {
   AdamWOptions adamw;
   double max_norm = 1;              ///< clipping; <= 0: none
   std::uint64_t seed = 0;           ///< of the data order
+  DataShare share;                  ///< what of the data is this rank's
   Index evaluate_every = 0;         ///< steps; 0: at the end only
   Index evaluate_sequences = 0;     ///< at most this many held-out sequences; 0: all
   Index most_skips_in_a_row = 100;  ///< then training stops with an error: it is not recovering
 };
 
+/// Every rank of a run makes one, with the same data and options but for the share, and makes the
+/// same calls in the same order; what it reports and saves is of the whole run, the same on each.
 class Trainer {
  public:
   /// @param evaluation  held-out data; nullptr: none
@@ -39,6 +42,7 @@ class Trainer {
   });
   /// Steps until the options' end, or until stop() says so at a step boundary or in an evaluation;
   /// evaluates when due and at the end; flushes.
+  /// @param stop   must give the same answer on all ranks
   /// @param trace  where to trace a step (counted from 1), or nullptr; absent: no step is traced
   /// @param saver  asked after every step whether its state is to be saved; nullptr: never. Every
   ///               state that it asked for has been handed over on return

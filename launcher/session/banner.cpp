@@ -20,6 +20,10 @@ std::string bound_text(const Simulation& simulation) {
       return "copies to the host";
     case StreamId::spill:
       return "spilled boundaries";
+    case StreamId::gather:
+      return "gathering weights from other ranks";
+    case StreamId::scatter:
+      return "summing gradients over ranks";
     case StreamId::update:
       return "the optimizer on the host";
     case StreamId::host:
@@ -42,7 +46,7 @@ void print_banner(Console& console, const ModelSource& source, const Model& mode
   for (const std::string& note : machine.notes) console.line("  " + note);
   console.line(fmt::format("plan: {}", describe(choices, model)));
   for (const std::string& note : plans.notes) console.line("  " + note);
-  const Index store = store_bytes(model, choices.master, choices.gradient_bytes()).total();
+  const Index store = plan_bytes(model, choices).store;
   const std::string reserve =
       machine.device_reserve > 0
           ? fmt::format(" ({} in reserve)", format_bytes(machine.device_reserve))

@@ -6,7 +6,7 @@
 #include "parallel/cpu/cpu_communicator.h"
 #include "parallel/gloo/gloo_collectives.h"
 #include "parallel/gloo/quiet_pipes.h"
-#include "parallel/local/solo_communicator.h"
+#include "core/engine/solo_communicator.h"
 
 namespace megatrain {
 

@@ -16,7 +16,7 @@
 #include "core/device/cpu/thread_sanitizer.h"
 #include "parallel/cpu/cpu_communicator.h"
 #include "parallel/cpu/rank_order_sum.h"
-#include "parallel/local/solo_communicator.h"
+#include "core/engine/solo_communicator.h"
 
 namespace megatrain {
 

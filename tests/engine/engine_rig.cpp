@@ -22,6 +22,7 @@ std::unique_ptr<HostStore> make_store(const Model& model, const Choices& choices
   StoreOptions options;
   options.master = choices.master;
   options.gradient_bytes = choices.gradient_bytes();
+  options.slicing = choices.slicing;
   auto store = std::make_unique<HostStore>(model, options, device, pool);
   initialize(*store, 7, pool);
   return store;
@@ -35,9 +36,11 @@ UpdateRule rig_rule() {
   return rule;
 }
 
-Batch make_rig_batch(const Choices& choices, const ModelConfig& config, Index number) {
+Batch make_rig_batch(const Choices& choices, const ModelConfig& config, Index number,
+                     const DataShare& share = {}) {
   const Index sample = choices.micro_batch.sequence + 1;
-  std::vector<std::int32_t> tokens(static_cast<std::size_t>(choices.step_sequences() * sample));
+  const auto own = static_cast<std::size_t>(choices.step_sequences() * sample);
+  std::vector<std::int32_t> tokens(own * static_cast<std::size_t>(share.ranks));
   std::uint64_t state = 88172645463325252ULL + static_cast<std::uint64_t>(number) * 7919;
   for (std::int32_t& token : tokens) {
     state ^= state << 13;
@@ -48,7 +51,13 @@ Batch make_rig_batch(const Choices& choices, const ModelConfig& config, Index nu
   // Some targets that do not count, unevenly spread.
   for (std::size_t i = 5; i < tokens.size(); i += 17 + i % 5)
     if (i % static_cast<std::size_t>(sample) != 0) tokens[i] = -1;
-  return make_batch(choices, config, tokens);
+  Index valid = 0;
+  for (std::size_t i = 0; i < tokens.size(); ++i)
+    valid += i % static_cast<std::size_t>(sample) != 0 && tokens[i] >= 0 ? 1 : 0;
+  Batch batch = make_batch(
+      choices, config, std::span(tokens).subspan(own * static_cast<std::size_t>(share.rank), own));
+  batch.inputs.scale = token_scale(valid);
+  return batch;
 }
 
 void append_unit(std::vector<std::byte>& bytes, const Model& model, const HostStore& store,
@@ -57,7 +66,7 @@ void append_unit(std::vector<std::byte>& bytes, const Model& model, const HostSt
     const auto* begin = static_cast<const std::byte*>(data);
     if (begin != nullptr) bytes.insert(bytes.end(), begin, begin + count);
   };
-  const Index elements = model.unit(unit).slab_elements;
+  const Index elements = store.slicing().slice(model.unit(unit).slab_elements);
   add(store.weights(unit), elements * size_of(wire));
   add(store.remainder(unit), elements * 2);
   add(store.exp_avg(unit), elements * 4);
@@ -84,27 +93,32 @@ void CopyingReader::let_go() {
   held_.notify_all();
 }
 
-Rig::Rig(const ModelConfig& config, const Choices& rig_choices, const RigOptions& options)
+Rig::Rig(const ModelConfig& config, const Choices& rig_choices, const RigOptions& options,
+         StepGroups groups, const DataShare& rig_share)
     : device(make_rig_device(options)),
       ops(std::make_unique<ops::Ops>(ops::make_ops(*device, rig_choices.compute.type))),
       model(config),
       pool(options.update_threads),
       store(make_store(model, rig_choices, *device, pool)),
       choices(rig_choices),
+      share(rig_share),
       rule(rig_rule()) {
   EnginePlans plans;
   plans.train = make_plan(model, choices);
   Choices evaluate = choices;
   evaluate.purpose = Purpose::evaluate;
   plans.evaluate = make_plan(model, evaluate);
-  engine = std::make_unique<Engine>(*device, *ops, model, *store, pool, std::move(plans));
+  engine = std::make_unique<Engine>(*device, *ops, model, *store, pool, std::move(plans),
+                                    std::move(groups));
   engine->poison_released_slots(options.poison);
   engine->slow_updates(options.slow_updates);
 }
 
 Rig::~Rig() = default;
 
-Batch Rig::batch(Index number) const { return make_rig_batch(choices, model.config(), number); }
+Batch Rig::batch(Index number) const {
+  return make_rig_batch(choices, model.config(), number, share);
+}
 
 std::unique_ptr<CopyingReader> Rig::reader(double seconds) const {
   return std::make_unique<CopyingReader>(model, *store, choices.wire(), seconds);
@@ -146,7 +160,9 @@ Snapshot run_unchecked(const ModelConfig& config, const Plan& plan, Index steps,
   std::deque<CopyingReader> readers;
   HostQueue updates;
   HostQueue snapshots;
-  Executor executor(plan, {*device, ops, model, *store, memory, streams, updates, snapshots, pool});
+  StepGroups groups = StepGroups::alone();
+  Executor executor(
+      plan, {*device, ops, model, *store, memory, streams, updates, snapshots, pool, groups});
   // Also where a broken plan throws, what was begun comes to rest before it loses its parts.
   const auto rest = [&](Executor*) {
     for (CopyingReader& reader : readers) reader.let_go();

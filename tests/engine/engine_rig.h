@@ -61,7 +61,10 @@ class CopyingReader : public StateReader {
 
 class Rig {
  public:
-  Rig(const ModelConfig& config, const Choices& choices, const RigOptions& options = {});
+  /// @param groups  the ranks that the choices are for
+  /// @param share   this rank's part of every step
+  Rig(const ModelConfig& config, const Choices& choices, const RigOptions& options = {},
+      StepGroups groups = StepGroups::alone(), const DataShare& share = {});
   ~Rig();
 
   /// Steps on made-up tokens; a pure function of the step's number and the step's shape.
@@ -78,6 +81,7 @@ class Rig {
   std::unique_ptr<HostStore> store;
   std::unique_ptr<Engine> engine;
   Choices choices;
+  DataShare share;
   UpdateRule rule;
 };
 

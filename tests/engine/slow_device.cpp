@@ -38,7 +38,8 @@ class SlowDevice : public Device {
   const DeviceInfo& info() const override { return inner_->info(); }
   std::unique_ptr<Stream> make_stream(std::string_view name) override {
     auto stream = inner_->make_stream(name);
-    if (name == "compute") return stream;
+    // Those that kernels and collectives run on, which ask for a stream of the device itself.
+    if (name == "compute" || name == "gather" || name == "scatter") return stream;
     return std::make_unique<SlowStream>(std::move(stream), seconds_);
   }
   std::unique_ptr<Event> make_event() override { return inner_->make_event(); }

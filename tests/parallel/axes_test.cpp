@@ -4,7 +4,7 @@
 
 #include <set>
 
-#include "parallel/local/solo_communicator.h"
+#include "core/engine/solo_communicator.h"
 
 namespace megatrain {
 namespace {

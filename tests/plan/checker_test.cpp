@@ -100,6 +100,37 @@ TEST(Checker, RefusesAnUnfinishedGradient) {
   EXPECT_FALSE(check(plan).ok());
 }
 
+TEST(Checker, RefusesSlicesThatAreNotGathered) {
+  Plan plan = plan_of("shards");
+  const std::size_t gather = find(plan, OpCode::all_gather, 1);
+  const std::size_t fetch = find(plan, OpCode::fetch, 1);
+  ASSERT_EQ(plan.body.instructions[gather].unit, plan.body.instructions[fetch].unit);
+  std::swap(plan.body.instructions[gather], plan.body.instructions[fetch]);
+  expect_refused(plan, "a slice of the weights");
+}
+
+TEST(Checker, RefusesAGradientThatIsNotSummed) {
+  Plan plan = plan_of("hybrid_tied");
+  std::swap(plan.body.instructions[find(plan, OpCode::reduce_scatter, 1)].op,
+            plan.body.instructions[find(plan, OpCode::all_reduce, 1)].op);
+  expect_refused(plan, "of this rank, expected the sum of the shard group");
+}
+
+TEST(Checker, RefusesAGradientThatIsSummedTwice) {
+  Plan plan = plan_of("hybrid_tied");
+  plan.body.instructions[find(plan, OpCode::all_reduce, 1)].op = OpCode::reduce_scatter;
+  expect_refused(plan, "of the shard group, expected the sum of this rank");
+}
+
+/// What a slice comes back to must be zero, or the next sum counts it again.
+TEST(Checker, RefusesACarryOnTopOfOldValues) {
+  Plan plan = plan_of("shards_tied_waves");
+  const std::size_t carry = find(plan, OpCode::carry_up, 0);
+  ASSERT_EQ(plan.body.instructions[carry - 1].op, OpCode::zero);
+  std::swap(plan.body.instructions[carry - 1], plan.body.instructions[carry]);
+  expect_refused(plan, "not cleared");
+}
+
 TEST(Checker, RefusesASnapshotBeforeItsUpdate) {
   Plan plan = plan_of("plain");
   auto& list = plan.body.instructions;

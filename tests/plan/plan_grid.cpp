@@ -108,8 +108,33 @@ std::vector<PlanCase> training_cases() {
   return cases;
 }
 
+std::vector<PlanCase> several_ranks_cases() {
+  std::vector<PlanCase> cases;
+  const auto add = [&](std::string name, std::string_view of, const Slicing& slicing,
+                       Index replicas) {
+    PlanCase c = case_named(of);
+    c.name = std::move(name);
+    c.choices.slicing = slicing;
+    c.choices.replicas = replicas;
+    cases.push_back(std::move(c));
+  };
+  add("shards", "plain", {2, 1}, 1);
+  add("shards_one_staging", "one_staging", {3, 0}, 1);
+  add("shards_tied_waves", "uneven_waves_tied", {2, 0}, 1);
+  add("shards_segments", "segments", {4, 3}, 1);
+  add("replicas", "keep", {}, 2);
+  add("replicas_waves", "waves", {}, 3);
+  add("hybrid_waves_segments", "waves_segments", {2, 1}, 2);
+  add("hybrid_tied", "tied", {2, 0}, 2);
+  add("shards_evaluate", "evaluate", {2, 1}, 1);
+  add("shards_generate", "generate", {2, 0}, 2);
+  return cases;
+}
+
 PlanCase case_named(std::string_view name) {
   for (PlanCase& c : plan_grid())
+    if (c.name == name) return c;
+  for (PlanCase& c : several_ranks_cases())
     if (c.name == name) return c;
   throw LogicError("the grid has no such case");
 }

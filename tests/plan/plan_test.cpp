@@ -78,6 +78,52 @@ TEST_P(Grid, FetchesAreAsFewAsDesigned) {
 INSTANTIATE_TEST_SUITE_P(Plans, Grid, ::testing::ValuesIn(plan_grid()),
                          [](const auto& test) { return test.param.name; });
 
+INSTANTIATE_TEST_SUITE_P(SeveralRanks, Grid, ::testing::ValuesIn(several_ranks_cases()),
+                         [](const auto& test) { return test.param.name; });
+
+/// Every rank enqueues the same collectives in the same order, whatever its place.
+TEST(SeveralRanks, HaveTheSameLists) {
+  const PlanCase c = case_named("hybrid_waves_segments");
+  const Model model(c.config);
+  const auto list = [&](Index index) {
+    Choices choices = c.choices;
+    choices.slicing.index = index;
+    std::string all;
+    const Plan plan = make_plan(model, choices);
+    for (const Instruction& i : plan.body.instructions) all += describe(i, plan.units) + "\n";
+    return all;
+  };
+  EXPECT_EQ(list(0), list(1));
+  EXPECT_NE(list(0).find("all-gather block 0\n"), std::string::npos);
+  EXPECT_NE(list(0).find("reduce-scatter block 0 wave 1\nall-reduce block 0 wave 1\n"),
+            std::string::npos);
+}
+
+/// Each holds its part of one copy, and padding: the slices of a unit make up its slab.
+TEST(SeveralRanks, HoldOneCopyTogether) {
+  const PlanCase c = case_named("plain");
+  const Model model(c.config);
+  const Index whole = store_bytes(model, c.choices.master, 4).total();
+  for (const Index count : {2, 3, 7}) {
+    const Slicing slicing{count, 0};
+    const Index all =
+        count * store_bytes(model, c.choices.master, 4, StoreContents::training, slicing).total();
+    EXPECT_GE(all, whole);
+    EXPECT_LE(all, whole + model.unit_count() * count * kSlabAlignment * 16);
+  }
+  for (const Unit& unit : model.units())
+    for (const ParamDesc& param : unit.params) {
+      Index next = 0;
+      for (Index i = 0; i < 3; ++i) {
+        const ElementRange held = Slicing{3, i}.held(unit, param);
+        if (held.empty()) continue;
+        EXPECT_EQ(held.first, next) << param.name;
+        next = held.last;
+      }
+      EXPECT_EQ(next, param.elements()) << param.name;
+    }
+}
+
 TEST(Choices, ContradictionsAreRefusedByName) {
   const Model model(grid_config(false));
   const Choices good = plan_grid().front().choices;

@@ -4,7 +4,7 @@
 #include "core/base/types.h"
 #include "core/model/config.h"
 #include "parallel/gloo/gloo_transport.h"
-#include "parallel/local/solo_communicator.h"
+#include "core/engine/solo_communicator.h"
 
 int main() {
   const megatrain::ModelConfig config = megatrain::preset("llama-tiny");

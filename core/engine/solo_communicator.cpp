@@ -1,4 +1,4 @@
-#include "parallel/local/solo_communicator.h"
+#include "core/engine/solo_communicator.h"
 
 #include <mutex>
 #include <optional>

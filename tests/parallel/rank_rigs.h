@@ -1,0 +1,90 @@
+#pragma once
+/// @file
+/// The ranks of a run as threads, each with a rig of its own.
+
+#include <exception>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "parallel/local/local_communicator.h"
+#include "parallel/streaming/data_ranks.h"
+#include "tests/engine/engine_rig.h"
+
+namespace megatrain::testing {
+
+/// `replicas` shard groups of `shards` ranks.
+struct RankLayout {
+  int replicas = 1;
+  int shards = 1;
+  [[nodiscard]] int ranks() const { return replicas * shards; }
+};
+
+/// Local communicators by name: the first that asks makes those of all.
+class LocalGroups {
+ public:
+  explicit LocalGroups(std::chrono::milliseconds timeout = std::chrono::seconds(60))
+      : timeout_(timeout) {}
+  /// As DataRanks::Connect, for `rank`.
+  [[nodiscard]] DataRanks::Connect of(int rank) {
+    return [this, rank](const std::string& name, std::span<const int> members) {
+      const std::lock_guard lock(mutex_);
+      auto& group = groups_[name];
+      if (group.empty())
+        group = make_local_communicators(name, static_cast<int>(members.size()), timeout_);
+      const auto place = std::ranges::find(members, rank) - members.begin();
+      return std::move(group[static_cast<std::size_t>(place)]);
+    };
+  }
+
+ private:
+  std::chrono::milliseconds timeout_;
+  std::mutex mutex_;
+  std::map<std::string, std::vector<std::unique_ptr<Communicator>>> groups_;
+};
+
+/// Runs body(rank) on a thread each and returns what each threw, if it did.
+template <class Body>
+std::vector<std::exception_ptr> on_threads(int ranks, const Body& body) {
+  std::vector<std::exception_ptr> failures(static_cast<std::size_t>(ranks));
+  std::vector<std::jthread> threads;
+  for (int rank = 0; rank < ranks; ++rank)
+    threads.emplace_back([&, rank] {
+      try {
+        body(rank);
+      } catch (...) {
+        failures[static_cast<std::size_t>(rank)] = std::current_exception();
+      }
+    });
+  threads.clear();
+  return failures;
+}
+
+/// A rank's choices of a run whose choices for one rank are given: its share of the micro-batches.
+inline Choices share_of(Choices choices, const RankLayout& layout, int rank) {
+  const DataRanks ranks(rank, layout.ranks(), layout.shards);
+  choices.slicing = ranks.slicing();
+  choices.replicas = ranks.replicas();
+  choices.micro_batches /= layout.ranks();
+  return choices;
+}
+
+/// Runs body(rank, rig) for all ranks; what one throws is thrown here, the first rank's first.
+template <class Body>
+void with_rigs(const ModelConfig& config, const Choices& choices, const RankLayout& layout,
+               const RigOptions& options, const Body& body) {
+  LocalGroups groups;
+  const auto failures = on_threads(layout.ranks(), [&](int rank) {
+    const DataRanks ranks(rank, layout.ranks(), layout.shards);
+    Rig rig(config, share_of(choices, layout, rank), options, ranks.connect(groups.of(rank)),
+            ranks.share());
+    body(rank, rig);
+  });
+  for (const std::exception_ptr& failure : failures)
+    if (failure) std::rethrow_exception(failure);
+}
+
+}  // namespace megatrain::testing
