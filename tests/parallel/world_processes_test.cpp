@@ -7,6 +7,7 @@
 
 #include "tests/parallel/meeting.h"
 #include "tests/parallel/started.h"
+#include "tests/parallel/two_hosts.h"
 
 namespace megatrain::parallel {
 namespace {
@@ -37,6 +38,26 @@ TEST(WorldProcessesTest, CommunicateInLines) {
       EXPECT_EQ(rank.wait(), 0) << rank.output();
       EXPECT_TRUE(says(rank.output(), world == 4 ? "6 lines" : "4 lines"));
     }
+  }
+}
+
+/// Rank 0 goes to its own rendezvous by loopback, where the other host cannot follow.
+TEST(WorldProcessesTest, CommunicateBetweenHosts) {
+  const TwoHosts hosts;
+  if (!hosts.up()) GTEST_SKIP() << "no network namespaces here (they need root)";
+  std::vector<Started> ranks;
+  for (int rank = 0; rank < 4; ++rank) {
+    Environment environment = torchrun(rank, 4, 7000);
+    environment["LOCAL_RANK"] = std::to_string(rank % 2);
+    environment["LOCAL_WORLD_SIZE"] = "2";
+    environment["GROUP_RANK"] = std::to_string(rank / 2);
+    environment["GROUP_WORLD_SIZE"] = "2";
+    environment["MASTER_ADDR"] = TwoHosts::kAddress;
+    ranks.emplace_back(hosts.on(rank / 2, {WORLD_PROGRAM, "collectives"}), environment);
+  }
+  for (Started& rank : ranks) {
+    EXPECT_EQ(rank.wait(), 0) << rank.output();
+    EXPECT_TRUE(says(rank.output(), "6 lines"));
   }
 }
 
@@ -96,6 +117,17 @@ TEST(WorldProcessesTest, ARankOfAnotherLine) {
   }
   EXPECT_TRUE(says(ranks[0].output(), "blames \n"));
   EXPECT_TRUE(says(ranks[2].output(), "blames 1\n"));
+}
+
+TEST(WorldProcessesTest, ARankThatDiesBeforeItConnects) {
+  std::vector<Started> ranks = start(3, 3, {"endless", "victim=1", "late=1"});
+  ASSERT_TRUE(ranks[1].says("late"));
+  ranks[1].signal(SIGKILL);
+  for (const std::size_t other : {0, 2}) {
+    EXPECT_EQ(ranks[other].wait(), 3);
+    EXPECT_TRUE(says(ranks[other].output(), "rank 1 (process"));
+    EXPECT_TRUE(says(ranks[other].output(), "blames 1\n"));
+  }
 }
 
 TEST(WorldProcessesTest, OneTooFew) {

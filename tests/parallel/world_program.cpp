@@ -123,6 +123,11 @@ void collectives(World& world, Device& device, const std::vector<int>& everyone)
 
 void endless(World& world, Device& device, const std::vector<int>& ranks, bool is_victim,
              const std::map<std::string, int>& words) {
+  if (is_victim && words.contains("late")) {
+    fmt::print("late\n");
+    std::fflush(stdout);
+    for (;;) ::pause();
+  }
   // The second communicator waits for nothing, and is ended all the same.
   const auto busy = world.connect("busy", ranks);
   const auto idle = world.connect("idle", ranks);

@@ -1,0 +1,29 @@
+#pragma once
+/// @file
+/// Two network namespaces, as hosts of their own with a cable between them.
+
+#include <string>
+#include <vector>
+
+namespace megatrain::parallel {
+
+class TwoHosts {
+ public:
+  TwoHosts();
+  ~TwoHosts();
+  TwoHosts(const TwoHosts&) = delete;
+  TwoHosts& operator=(const TwoHosts&) = delete;
+
+  /// Whether they are there: making them takes root.
+  [[nodiscard]] bool up() const { return up_; }
+  /// Their addresses: kAddress, and another one.
+  static constexpr const char* kAddress = "10.213.7.1";
+  /// A command as one that runs on host 0 or 1.
+  [[nodiscard]] std::vector<std::string> on(int host, std::vector<std::string> command) const;
+
+ private:
+  std::string first_, second_;
+  bool up_ = false;
+};
+
+}  // namespace megatrain::parallel
