@@ -16,7 +16,7 @@ class TwoHosts {
 
   /// Whether they are there: making them takes root.
   [[nodiscard]] bool up() const { return up_; }
-  /// Their addresses: kAddress, and another one.
+  /// Of host 0.
   static constexpr const char* kAddress = "10.213.7.1";
   /// A command as one that runs on host 0 or 1.
   [[nodiscard]] std::vector<std::string> on(int host, std::vector<std::string> command) const;

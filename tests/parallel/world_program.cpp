@@ -3,9 +3,9 @@
 //   collectives  connects the world twice, backwards, and in lines; compares all bits
 //   endless      all-reduces until something ends it
 //   lines        the same in pairs of neighbours
-// Words: victim=RANK with throws=1, unwinds=1 or hangs=1: what that rank does instead after a
-// while; join, silence, timeout: milliseconds; configuration. Exit codes: 0; 3 and the message for
-// a PeerError or RankLost; 2 for a UserError; else 1.
+// Words: victim=RANK, with what that rank does after a while: throws=1, unwinds=1, hangs=1; or
+// late=1, it never connects. join, silence, timeout: milliseconds. configuration: a number.
+// Exit codes: 0; 3 and the message for a PeerError or RankLost; 2 for a UserError; else 1.
 
 #include <fmt/core.h>
 #include <fmt/ranges.h>
