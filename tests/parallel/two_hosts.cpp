@@ -21,7 +21,7 @@ TwoHosts::TwoHosts()
   up_ = system("ip netns add " + a + " && ip netns add " + b + " && ip link add " + a + " netns " +
                a + " type veth peer name " + b + " netns " + b) &&
         system("ip -n " + a + " addr add " + kAddress + "/24 dev " + a + " && ip -n " + b +
-               " addr add 10.213.7.2/24 dev " + b + " && ip -n " + a + " link set " + a +
+               " addr add 192.168.213.2/24 dev " + b + " && ip -n " + a + " link set " + a +
                " up && ip -n " + b + " link set " + b + " up && ip -n " + a +
                " link set lo up && ip -n " + b + " link set lo up");
 }

@@ -123,7 +123,7 @@ TEST(WorldTest, TroubleEndsWhatIsThereAndWhatComes) {
   });
 }
 
-/// Counts what it is asked after its end.
+/// Counts how often one is ended.
 class Fragile final : public Communicator {
  public:
   explicit Fragile(std::atomic<int>& ended) : ended_(ended) {}
