@@ -10,6 +10,8 @@
 namespace megatrain {
 
 /// Small values by name, seen by every rank. Safe to use from several threads of a process.
+/// A store that learns why the work of all is over throws that as a PeerError from then on, whose
+/// word counts before what a communicator finds out itself.
 class KeyValueStore {
  public:
   virtual ~KeyValueStore() = default;

@@ -204,13 +204,18 @@ void GlooCollectives::fail(const Call& call, const std::string& what) {
     const std::lock_guard lock(mutex_);
     if (!failure_) failure_ = error;
   }
-  // First of all a sign of life: whoever says nothing is to blame.
-  say_last_words({{}, fmt::format("{}: {}", where, error.what())});
-  const std::vector<int> lost = lost_peers();
-  shut_down();
-  if (!lost.empty()) error = explain(what, lost);
-  if (error.ranks().empty()) error = ask_all(error);
-  say_last_words({error.ranks(), fmt::format("{}: {}", where, error.what())});
+  try {
+    // First of all a sign of life: whoever says nothing is to blame.
+    say_last_words({{}, fmt::format("{}: {}", where, error.what())});
+    const std::vector<int> lost = lost_peers();
+    shut_down();
+    if (!lost.empty()) error = explain(what, lost);
+    if (error.ranks().empty()) error = ask_all(error);
+    say_last_words({error.ranks(), fmt::format("{}: {}", where, error.what())});
+  } catch (const PeerError& known) {
+    shut_down();
+    error = known;
+  }
   {
     const std::lock_guard lock(mutex_);
     failure_ = error;
@@ -271,8 +276,8 @@ std::vector<int> GlooCollectives::lost_peers() {
   return lost;
 }
 
-std::optional<GlooCollectives::LastWords> GlooCollectives::last_words(
-    int of, milliseconds patience) noexcept {
+std::optional<GlooCollectives::LastWords> GlooCollectives::last_words(int of,
+                                                                      milliseconds patience) {
   try {
     const auto value = store_->get(last_words_key(of), patience);
     if (!value) return {};
@@ -284,27 +289,41 @@ std::optional<GlooCollectives::LastWords> GlooCollectives::last_words(
     std::istringstream ranks(first);
     for (int rank = 0; ranks >> rank;) words.ranks.push_back(rank);
     return words;
+  } catch (const PeerError&) {
+    throw;
   } catch (const std::exception&) {
     return {};  // the store may have gone with the rank that kept it
   }
 }
 
-void GlooCollectives::say_last_words(const LastWords& words) noexcept {
+void GlooCollectives::say_last_words(const LastWords& words) {
   try {
     store_->set(last_words_key(rank_),
                 fmt::format("{}\n{}", fmt::join(words.ranks, " "), words.text));
+  } catch (const PeerError&) {
+    throw;
   } catch (const std::exception&) {
     return;  // as above; the others see the connection end
   }
 }
 
 void GlooCollectives::abort(std::string_view reason) noexcept {
+  const auto has_failed = [&] {
+    const std::lock_guard lock(mutex_);
+    return failure_.has_value();
+  };
+  if (has_failed()) return;
+  PeerError error(fmt::format("ended by rank {}: {}", rank_, reason), {rank_});
+  try {
+    say_last_words({{rank_}, std::string(reason)});
+  } catch (const PeerError& known) {
+    error = known;
+  }
   {
     const std::lock_guard lock(mutex_);
     if (failure_) return;
-    failure_ = PeerError(fmt::format("ended by rank {}: {}", rank_, reason), {rank_});
+    failure_ = error;
   }
-  say_last_words({{rank_}, std::string(reason)});
   shut_down();
 }
 

@@ -59,8 +59,9 @@ class GlooCollectives final : public BlockingCollectives {
   /// Whom others blame, or else who does not say that it is in trouble.
   [[nodiscard]] PeerError ask_all(const PeerError& error);
   [[nodiscard]] std::string last_words_key(int of) const;
-  std::optional<LastWords> last_words(int of, std::chrono::milliseconds patience) noexcept;
-  void say_last_words(const LastWords& words) noexcept;
+  /// Both throw a PeerError of the store, which then knows what ended the work of all.
+  std::optional<LastWords> last_words(int of, std::chrono::milliseconds patience);
+  void say_last_words(const LastWords& words);
   /// Closes all connections, and wakes every thread that is inside a collective.
   void shut_down() noexcept;
   void close_connections() noexcept;

@@ -19,18 +19,20 @@ using std::chrono::milliseconds;
 
 /// Gloo waits for a connection for this many times a pair's timeout.
 constexpr int kGlooConnectFactor = 5;
+/// A peer that has said its address answers soon, and nothing else ends the wait for it.
+constexpr milliseconds kConnectLimit{20'000};
 
 }  // namespace
 
 void GlooMesh::connect(const std::shared_ptr<::gloo::transport::Device>& device,
                        KeyValueStore& store, const std::string& name, milliseconds timeout) {
   auto context = device->createContext(rank, size);
-  context->setTimeout(std::max(milliseconds(1), timeout / kGlooConnectFactor));
+  context->setTimeout(
+      std::max(milliseconds(1), std::min(timeout, kConnectLimit) / kGlooConnectFactor));
 
   // Each rank listens at one address for every other; all addresses have the same length.
   std::string own;
   std::size_t length = 0;
-  const auto key = [&](int of) { return fmt::format("gloo/{}/addresses/{}", name, of); };
   for (int other = 0; other < size; ++other) {
     if (other == rank) continue;
     const std::vector<char> address = context->createPair(other)->address().bytes();
@@ -38,25 +40,7 @@ void GlooMesh::connect(const std::shared_ptr<::gloo::transport::Device>& device,
     length = address.size();
     own.append(address.begin(), address.end());
   }
-  store.set(key(rank), own);
-
-  std::vector<std::string> addresses(static_cast<std::size_t>(size));
-  std::vector<int> missing;
-  const auto end = std::chrono::steady_clock::now() + timeout;
-  for (int other = 0; other < size; ++other) {
-    if (other == rank) continue;
-    const auto left = std::chrono::ceil<milliseconds>(end - std::chrono::steady_clock::now());
-    if (auto value = store.get(key(other), std::max(milliseconds(0), left)))
-      addresses[static_cast<std::size_t>(other)] = std::move(*value);
-    else
-      missing.push_back(other);
-  }
-  if (!missing.empty())
-    throw PeerError(fmt::format("rank {} of {} waited {} to connect '{}': {} {} did not come", rank,
-                                size, timeout, name, missing.size() == 1 ? "rank" : "ranks",
-                                fmt::join(missing, ", ")),
-                    missing);
-
+  const std::vector<std::string> addresses = meet(store, name, "addresses", own, timeout);
   for (int other = 0; other < size; ++other) {
     if (other == rank) continue;
     const std::string& all = addresses[static_cast<std::size_t>(other)];
@@ -73,10 +57,37 @@ void GlooMesh::connect(const std::shared_ptr<::gloo::transport::Device>& device,
                       {other});
     }
   }
+  // Nobody goes on, and perhaps gives up, while others still connect. The store may know that they
+  // never will, so they meet there.
+  meet(store, name, "connected", "", timeout);
   setTimeout(timeout);
   context->setTimeout(timeout);
   device_ = device;
   transportContext_ = std::move(context);
+}
+
+std::vector<std::string> GlooMesh::meet(KeyValueStore& store, const std::string& name,
+                                        std::string_view what, std::string_view own,
+                                        milliseconds timeout) const {
+  const auto key = [&](int of) { return fmt::format("gloo/{}/{}/{}", name, what, of); };
+  store.set(key(rank), own);
+  std::vector<std::string> values(static_cast<std::size_t>(size));
+  std::vector<int> missing;
+  const auto end = std::chrono::steady_clock::now() + timeout;
+  for (int other = 0; other < size; ++other) {
+    if (other == rank) continue;
+    const auto left = std::chrono::ceil<milliseconds>(end - std::chrono::steady_clock::now());
+    if (auto value = store.get(key(other), std::max(milliseconds(0), left)))
+      values[static_cast<std::size_t>(other)] = std::move(*value);
+    else
+      missing.push_back(other);
+  }
+  if (!missing.empty())
+    throw PeerError(fmt::format("rank {} of {} waited {} to connect '{}': {} {} did not come", rank,
+                                size, timeout, name, missing.size() == 1 ? "rank" : "ranks",
+                                fmt::join(missing, ", ")),
+                    missing);
+  return values;
 }
 
 }  // namespace megatrain

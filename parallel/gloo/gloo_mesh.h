@@ -8,6 +8,8 @@
 #include <chrono>
 #include <memory>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "parallel/key_value_store.h"
 
@@ -21,6 +23,12 @@ class GlooMesh final : public ::gloo::Context {
   /// @throws PeerError naming who is missing when `timeout` has passed
   void connect(const std::shared_ptr<::gloo::transport::Device>& device, KeyValueStore& store,
                const std::string& name, std::chrono::milliseconds timeout);
+
+ private:
+  /// Puts `own` under `what` into the store. @returns what the other ranks put there, by rank
+  std::vector<std::string> meet(KeyValueStore& store, const std::string& name,
+                                std::string_view what, std::string_view own,
+                                std::chrono::milliseconds timeout) const;
 };
 
 }  // namespace megatrain

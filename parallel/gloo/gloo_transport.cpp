@@ -39,10 +39,9 @@ class Transport final : public GlooTransport {
     if (size == 1) return make_solo_communicator(name);
     auto mesh = std::make_shared<GlooMesh>(rank, size);
     mesh->connect(device_, *store, name, timeout_);
-    auto collectives = std::make_shared<GlooCollectives>(std::move(mesh), std::move(store), name);
-    // Nobody goes on, and perhaps gives up, while others still connect.
-    collectives->barrier({.collective = Collective::barrier}, timeout_);
-    return make_cpu_communicator(name, rank, size, std::move(collectives));
+    return make_cpu_communicator(
+        name, rank, size,
+        std::make_shared<GlooCollectives>(std::move(mesh), std::move(store), name));
   }
 
  private:

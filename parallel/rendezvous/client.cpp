@@ -59,6 +59,7 @@ Rendezvous::Rendezvous(const ProcessPlace& place, RendezvousOptions options)
   if (server_ && !is_loopback(endpoint.host)) endpoint.host = "127.0.0.1";
   Milliseconds silence{0};
   FileDescriptor socket = introduce(place_, endpoint, options, deadline, silence);
+  ends_ = ends_of(socket);
   link_ = std::make_unique<Link>(place_, std::move(socket), silence, std::move(options));
   const auto left = std::chrono::ceil<Milliseconds>(deadline - Clock::now());
   try {
@@ -66,8 +67,9 @@ Rendezvous::Rendezvous(const ProcessPlace& place, RendezvousOptions options)
   } catch (const RankLost&) {
     throw;
   } catch (const Error& error) {
-    // The others shall not think that this rank is to blame.
+    // The others shall not think that this rank is to blame. Most find it out by themselves, now.
     if (server_) {
+      server_->wait_until_empty(kLingerInTrouble, 1);
       link_->fail(error.what());
       link_.reset();
       server_->wait_until_empty(kLingerInTrouble);

@@ -62,6 +62,8 @@ class Rendezvous {
 
   [[nodiscard]] int rank() const { return place_.rank; }
   [[nodiscard]] int world() const { return place_.world; }
+  /// Of the connection to who serves. A rank on the same machine may see loopback.
+  [[nodiscard]] const Ends& ends() const { return ends_; }
 
   /// Keys are texts of at most 256 bytes, values bytes of at most 1 MiB.
   void set(std::string_view key, std::string_view value);
@@ -101,6 +103,7 @@ class Rendezvous {
   ProcessPlace place_;
   std::string noun_;
   std::optional<RendezvousServer> server_;
+  Ends ends_;
   std::unique_ptr<Link> link_;
   std::mutex mutex_;
   std::map<std::string, std::uint64_t, std::less<>> uses_;  ///< of names, by this rank

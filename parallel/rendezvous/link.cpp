@@ -199,17 +199,22 @@ void Rendezvous::Link::run() {
     if (open && !flush()) open = false;
     if (open && Clock::now() - heard_ >= silence_) {
       raise(server(),
-            fmt::format("nothing was heard of the rendezvous at {} for {:.3g} s",
-                        to_text(place_.rendezvous), static_cast<double>(silence_.count()) / 1e3));
+            fmt::format("nothing was heard of the rendezvous at {} for {:.3g} s: {} hangs, or "
+                        "cannot be reached any more",
+                        to_text(place_.rendezvous), static_cast<double>(silence_.count()) / 1e3,
+                        name_of_server()));
       open = false;
     }
   }
   if (open)
     depart();
   else if (!stop_)
-    raise(server(),
-          fmt::format("the rendezvous at {} is gone: {} has ended", to_text(place_.rendezvous),
-                      place_.served ? "megatrain launch on node 0" : options_.noun + " 0"));
+    raise(server(), fmt::format("the rendezvous at {} is gone: {} has ended",
+                                to_text(place_.rendezvous), name_of_server()));
+}
+
+std::string Rendezvous::Link::name_of_server() const {
+  return place_.served ? "megatrain launch on node 0" : options_.noun + " 0";
 }
 
 /// Says that this rank lives, and looks after its watchdog. @returns when to do so again

@@ -54,6 +54,7 @@ class Rendezvous::Link {
  private:
   /// Who serves the rendezvous; -1: no rank does.
   [[nodiscard]] int server() const { return place_.served ? -1 : 0; }
+  [[nodiscard]] std::string name_of_server() const;
   void run();
   [[nodiscard]] Clock::time_point beat(Clock::time_point now);
   bool read();

@@ -57,9 +57,9 @@ class RendezvousServer::Loop {
 
   [[nodiscard]] std::uint16_t port() const { return port_; }
 
-  bool wait_until_empty(Milliseconds limit) {
+  bool wait_until_empty(Milliseconds limit, int others) {
     std::unique_lock lock(mutex_);
-    return emptied_.wait_for(lock, limit, [this] { return present_ == 0; });
+    return left_.wait_for(lock, limit, [&] { return present_ <= others; });
   }
 
  private:
@@ -171,7 +171,7 @@ class RendezvousServer::Loop {
     tell_trouble();
     const std::lock_guard lock(mutex_);
     present_ = registry_.present();
-    if (present_ == 0) emptied_.notify_all();
+    left_.notify_all();
   }
 
   void tell_trouble() {
@@ -214,7 +214,7 @@ class RendezvousServer::Loop {
   bool told_ = false;
   // Shared:
   std::mutex mutex_;
-  std::condition_variable emptied_;
+  std::condition_variable left_;
   int present_ = 0;
   std::thread thread_;  ///< last: it uses all of the above
 };
@@ -226,8 +226,8 @@ RendezvousServer::~RendezvousServer() = default;
 
 std::uint16_t RendezvousServer::port() const { return loop_->port(); }
 
-bool RendezvousServer::wait_until_empty(Milliseconds limit) const {
-  return loop_->wait_until_empty(limit);
+bool RendezvousServer::wait_until_empty(Milliseconds limit, int others) const {
+  return loop_->wait_until_empty(limit, others);
 }
 
 }  // namespace megatrain::parallel

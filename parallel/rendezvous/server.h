@@ -36,8 +36,9 @@ class RendezvousServer {
   RendezvousServer& operator=(const RendezvousServer&) = delete;
 
   [[nodiscard]] std::uint16_t port() const;
-  /// Waits until every rank that came has left or is lost. @returns whether that is so
-  bool wait_until_empty(Milliseconds limit) const;
+  /// Waits until every rank that came, but `others`, has left or is lost. @returns whether that is
+  /// so
+  bool wait_until_empty(Milliseconds limit, int others = 0) const;
 
  private:
   class Loop;

@@ -160,6 +160,23 @@ FileDescriptor connect_to(const Endpoint& endpoint, Clock::time_point deadline,
   return {};
 }
 
+Ends ends_of(const FileDescriptor& connection) {
+  const auto text = [&](auto ask) {
+    sockaddr_storage address{};
+    socklen_t size = sizeof address;
+    std::array<char, NI_MAXHOST> host{};
+    if (ask(connection.get(), reinterpret_cast<sockaddr*>(&address), &size) != 0)
+      throw Error("cannot tell the address of a connection: " + reason_of(errno));
+    const int status = ::getnameinfo(reinterpret_cast<const sockaddr*>(&address), size, host.data(),
+                                     host.size(), nullptr, 0, NI_NUMERICHOST);
+    if (status != 0)
+      throw Error(std::string("cannot write down the address of a connection: ") +
+                  ::gai_strerror(status));
+    return std::string(host.data());
+  };
+  return {text(::getsockname), text(::getpeername)};
+}
+
 std::string host_name() {
   std::array<char, 256> name{};
   if (::gethostname(name.data(), name.size() - 1) != 0) return "unknown";

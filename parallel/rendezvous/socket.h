@@ -60,6 +60,12 @@ FileDescriptor accept_from(const FileDescriptor& listener, bool& exhausted);
 FileDescriptor connect_to(const Endpoint& endpoint, Clock::time_point deadline,
                           std::string& reason);
 
+/// The addresses of a connection, as numbers: where this side and the other can be reached.
+struct Ends {
+  std::string here, there;
+};
+Ends ends_of(const FileDescriptor& connection);
+
 /// The name of this machine.
 std::string host_name();
 

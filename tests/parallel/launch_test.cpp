@@ -9,6 +9,7 @@
 
 #include "tests/parallel/meeting.h"
 #include "tests/parallel/started.h"
+#include "tests/parallel/two_hosts.h"
 
 namespace megatrain::parallel {
 namespace {
@@ -300,37 +301,20 @@ TEST_F(LaunchTest, ASignalEndsTheWaitForANode) {
   EXPECT_EQ(alone.wait(), 128 + SIGINT);
 }
 
-/// Network namespaces as hosts of their own, with a cable between them.
-TEST_F(LaunchTest, TwoNetworkNamespaces) {
-  const auto system = [](const std::string& command) {
-    return Started({"sh", "-c", command + " > /dev/null 2>&1"}).wait() == 0;
+TEST_F(LaunchTest, TwoHosts) {
+  const TwoHosts hosts;
+  if (!hosts.up()) GTEST_SKIP() << "no network namespaces here (they need root)";
+  const auto node = [&](int number) {
+    return Started(hosts.on(
+        number, launch({"--nnodes", "2", "--node-rank", std::to_string(number), "--nproc-per-node",
+                        "2", "--rendezvous", TwoHosts::kAddress + std::string(":7000"),
+                        rank_program(), "meet"})));
   };
-  const std::string a = "mta" + std::to_string(::getpid());
-  const std::string b = "mtb" + std::to_string(::getpid());
-  const bool made = system("ip netns add " + a + " && ip netns add " + b + " && ip link add " + a +
-                           " netns " + a + " type veth peer name " + b + " netns " + b);
-  const bool up =
-      made && system("ip -n " + a + " addr add 10.213.7.1/24 dev " + a + " && ip -n " + b +
-                     " addr add 10.213.7.2/24 dev " + b + " && ip -n " + a + " link set " + a +
-                     " up && ip -n " + b + " link set " + b + " up && ip -n " + a +
-                     " link set lo up && ip -n " + b + " link set lo up");
-  if (up) {
-    const auto node = [&](const std::string& space, const char* rank) {
-      std::vector<std::string> words =
-          launch({"--nnodes", "2", "--node-rank", rank, "--nproc-per-node", "2", "--rendezvous",
-                  "10.213.7.1:7000", rank_program(), "meet"});
-      words.insert(words.begin(), {"ip", "netns", "exec", space});
-      return Started(words);
-    };
-    Started first = node(a, "0");
-    Started second = node(b, "1");
-    EXPECT_EQ(first.wait(), 0) << first.output();
-    EXPECT_EQ(second.wait(), 0) << second.output();
-    EXPECT_TRUE(says(second.output(), "[rank3] rank 3 of 4"));
-  }
-  system("ip netns del " + a);
-  system("ip netns del " + b);
-  if (!up) GTEST_SKIP() << "no network namespaces here (they need root)";
+  Started first = node(0);
+  Started second = node(1);
+  EXPECT_EQ(first.wait(), 0) << first.output();
+  EXPECT_EQ(second.wait(), 0) << second.output();
+  EXPECT_TRUE(says(second.output(), "[rank3] rank 3 of 4"));
 }
 
 }  // namespace

@@ -10,24 +10,9 @@
 namespace megatrain::parallel {
 namespace {
 
-/// As torchrun would start it.
-Environment torchrun(int rank, int world, std::uint16_t port) {
-  return {{"RANK", std::to_string(rank)},
-          {"WORLD_SIZE", std::to_string(world)},
-          {"LOCAL_RANK", std::to_string(rank)},
-          {"LOCAL_WORLD_SIZE", std::to_string(world)},
-          {"GROUP_RANK", "0"},
-          {"GROUP_WORLD_SIZE", "1"},
-          {"MASTER_ADDR", "127.0.0.1"},
-          {"MASTER_PORT", std::to_string(port)}};
-}
-
 std::vector<Started> start(int count, int world, std::vector<std::string> words) {
-  const std::uint16_t port = free_port();
   words.insert(words.begin(), rank_program());
-  std::vector<Started> ranks;
-  for (int rank = 0; rank < count; ++rank) ranks.emplace_back(words, torchrun(rank, world, port));
-  return ranks;
+  return start_ranks(count, world, words);
 }
 
 TEST(ProcessesTest, Meet) {

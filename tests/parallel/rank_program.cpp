@@ -16,6 +16,7 @@
 #include <thread>
 
 #include "parallel/rendezvous/client.h"
+#include "tests/parallel/program_environment.h"
 
 namespace megatrain::parallel {
 namespace {
@@ -24,18 +25,8 @@ using namespace std::chrono_literals;
 
 volatile std::sig_atomic_t g_stop = 0;
 
-Environment environment() {
-  Environment result;
-  for (char** one = environ; *one != nullptr; ++one) {
-    const std::string_view text = *one;
-    const std::size_t equals = text.find('=');
-    result.emplace(text.substr(0, equals), text.substr(equals + 1));
-  }
-  return result;
-}
-
 int run(int argc, char** argv) {
-  ProcessPlace place = detect_place(environment());
+  ProcessPlace place = detect_place(program_environment());
   RendezvousOptions options;
   options.join_limit = 60s;
   options.silence = 10s;

@@ -113,6 +113,24 @@ int Started::wait() {
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
+Environment torchrun(int rank, int world, std::uint16_t port) {
+  return {{"RANK", std::to_string(rank)},
+          {"WORLD_SIZE", std::to_string(world)},
+          {"LOCAL_RANK", std::to_string(rank)},
+          {"LOCAL_WORLD_SIZE", std::to_string(world)},
+          {"GROUP_RANK", "0"},
+          {"GROUP_WORLD_SIZE", "1"},
+          {"MASTER_ADDR", "127.0.0.1"},
+          {"MASTER_PORT", std::to_string(port)}};
+}
+
+std::vector<Started> start_ranks(int count, int world, const std::vector<std::string>& command) {
+  const std::uint16_t port = free_port();
+  std::vector<Started> ranks;
+  for (int rank = 0; rank < count; ++rank) ranks.emplace_back(command, torchrun(rank, world, port));
+  return ranks;
+}
+
 bool runs(pid_t process) {
   std::ifstream file("/proc/" + std::to_string(process) + "/stat");
   std::string text;

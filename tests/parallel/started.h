@@ -39,6 +39,11 @@ class Started {
   std::string file_;
 };
 
+/// What torchrun sets for a rank on this machine, with the meeting place at `port`.
+Environment torchrun(int rank, int world, std::uint16_t port);
+/// The first `count` ranks of a world, by torchrun's variables.
+std::vector<Started> start_ranks(int count, int world, const std::vector<std::string>& command);
+
 /// Whether a process with that number runs (a zombie does not).
 bool runs(pid_t process);
 /// A port that was free a moment ago.
