@@ -34,7 +34,12 @@ struct Console::State {
   }
 };
 
-Console::Console() : state_(std::make_unique<State>()) {
+Console::Console(bool quiet) : state_(std::make_unique<State>()) {
+  if (quiet) {
+    state_->terminal = false;
+    state_->out.set_level(spdlog::level::off);
+    state_->err.set_level(spdlog::level::off);
+  }
   state_->out.set_pattern("%v");
   state_->out.flush_on(spdlog::level::info);
   state_->err.set_pattern("megatrain: %^%l%$: %v");

@@ -14,7 +14,8 @@ namespace megatrain::launcher {
 
 class Console {
  public:
-  Console();
+  /// @param quiet  shows nothing: one of several processes that would all say the same
+  explicit Console(bool quiet = false);
   ~Console();
   Console(const Console&) = delete;
   Console& operator=(const Console&) = delete;

@@ -8,6 +8,7 @@
 #include "launcher/session/checkpoint_saver.h"
 #include "launcher/session/model_source.h"
 #include "launcher/session/plans.h"
+#include "launcher/session/team.h"
 #include "launcher/session/training.h"
 
 namespace megatrain::launcher {
@@ -77,8 +78,7 @@ void write_plan(io::JsonWriter& json, const Plan& plan, const Model& model) {
 SaveEstimate estimate(const RunOptions& options, const Machine& machine, const RunPlans& plans,
                       const Model& model, const Prediction& prediction) {
   const Choices& choices = plans.train.choices;
-  const Index taken =
-      store_bytes(model, choices.master, choices.gradient_bytes()).total() + plans.pinned_bytes();
+  const Index taken = plan_bytes(model, choices).store + plans.pinned_bytes();
   const Index bytes = io::state_bytes(model);
   const Index blocks = save_blocks(options.checkpoints, machine.host_memory - taken, bytes);
   return estimate_save(bytes, blocks * io::kBlockBytes, prediction.rates.disk,
@@ -95,7 +95,9 @@ std::string to_json(const RunOptions& options, const ModelSource& source, const 
       .member("parameters", model.parameter_count())
       .member("device", megatrain::name(machine.kind))
       .member("compute", megatrain::name(machine.compute))
-      .member("step_tokens", choices.step_tokens())
+      .member("ranks", choices.ranks())
+      .member("shard_group", choices.slicing.count)
+      .member("step_tokens", choices.step_tokens() * choices.ranks())
       .member("micro_batch", choices.micro_batch.batch)
       .member("micro_batches", choices.micro_batches)
       .member("waves", choices.waves)
@@ -106,7 +108,7 @@ std::string to_json(const RunOptions& options, const ModelSource& source, const 
       .member("device_reserve_measured", machine.device != nullptr)
       .member("device_peak_bytes", plans.device_bytes() + machine.device_reserve)
       .member("pinned_peak_bytes", plans.pinned_bytes())
-      .member("store_bytes", store_bytes(model, choices.master, choices.gradient_bytes()).total())
+      .member("store_bytes", plan_bytes(model, choices).store)
       .member("predicted_step_seconds", simulation.step_seconds)
       .member("bound_by", megatrain::name(simulation.bound()))
       .member("rates", prediction.rates.source);
@@ -133,6 +135,15 @@ std::string to_json(const RunOptions& options, const ModelSource& source, const 
   return json.end_array().end_object().text();
 }
 
+/// The first of the ranks that are planned for, as if a shard group were the ranks of a machine.
+DataRanks planned_ranks(const RunOptions& options) {
+  constexpr Index kMostRanks = Index{1} << 20;
+  if (options.ranks > kMostRanks)
+    throw UserError(fmt::format("--ranks is {}, but can be at most {}", options.ranks, kMostRanks));
+  const auto world = static_cast<int>(options.ranks);
+  return divide({.world = world, .local_size = world}, options.shard_group);
+}
+
 }  // namespace
 
 void plan(const RunOptions& options) {
@@ -142,9 +153,13 @@ void plan(const RunOptions& options) {
   (void)training_options(options);
   const io::Dataset data = open_data(options, source, /*required=*/false);
   const Model model(source.config);
-  const Machine machine = open_machine(options.machine, model, Presence::planned);
-  const RunPlans plans = plan_run(
-      options, machine, model, options.key ? std::optional(read_key(*options.key)) : std::nullopt);
+  const DataRanks ranks = planned_ranks(options);
+  const Machine machine =
+      open_machine(options.machine, model, Presence::planned, StoreContents::training,
+                   {.ranks = ranks.slicing().count, .slicing = ranks.slicing()});
+  const RunPlans plans =
+      plan_run(options, machine, model,
+               options.key ? std::optional(read_key(*options.key)) : std::nullopt, ranks);
   const Prediction prediction = predict(options, machine, plans.train);
   if (options.json) {
     console.line(to_json(options, source, model, machine, plans, prediction));

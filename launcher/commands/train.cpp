@@ -25,6 +25,8 @@
 #include "launcher/session/model_source.h"
 #include "launcher/session/plans.h"
 #include "launcher/session/resume.h"
+#include "launcher/session/run_sink.h"
+#include "launcher/session/team.h"
 #include "launcher/session/training.h"
 #include "launcher/signals.h"
 #include "parallel/rendezvous/place.h"
@@ -35,15 +37,6 @@ namespace {
 
 /// The first step that the ones before it have warmed up.
 constexpr Index kTracedStep = 3;
-
-/// Several processes would each train the whole model, in one folder.
-void require_alone(const parallel::ProcessPlace& place) {
-  if (place.world > 1)
-    throw UserError(
-        fmt::format("this is {}, and train does not share its work among ranks yet: "
-                    "start it once",
-                    describe(place)));
-}
 
 /// Refuses what can be known before the run about where its trace shall go.
 void check_trace_file(const std::optional<std::string>& file) {
@@ -69,43 +62,6 @@ std::string resolved_config(RunOptions options, const Machine& machine, const Ru
        "  megatrain train --config THIS --out ANOTHER_FOLDER",
        fmt::format("plan: {}", describe(plans.train.choices, model))});
 }
-
-/// Feeds the console and the file. A file that cannot be written any more ends the run at the next
-/// step boundary, where the model can be saved.
-class RunSink final : public MetricsSink {
- public:
-  RunSink(StepConsole& console, MetricsFile& file, const Device& device)
-      : console_(console), file_(file), device_(device) {}
-
-  void step(const StepMetrics& metrics) override {
-    StepMetrics measured = metrics;
-    measured.device_bytes += device_.reserve_bytes();
-    console_.step(measured);
-    write([&] { file_.step(measured); });
-  }
-  void evaluation(const EvaluationMetrics& metrics) override {
-    console_.evaluation(metrics);
-    write([&] { file_.evaluation(metrics); });
-  }
-  /// What the file could not be written for, if so.
-  [[nodiscard]] std::exception_ptr failure() const { return failure_; }
-
- private:
-  template <class Write>
-  void write(const Write& write_line) {
-    if (failure_) return;
-    try {
-      write_line();
-    } catch (const Error&) {
-      failure_ = std::current_exception();
-    }
-  }
-
-  StepConsole& console_;
-  MetricsFile& file_;
-  const Device& device_;
-  std::exception_ptr failure_;
-};
 
 /// What MFU is measured against, and where that number comes from.
 double find_peak(const RunOptions& options, Machine& machine, const Model& model,
@@ -169,134 +125,226 @@ void warn_of_disk(Console& console, const RunFolder& folder, const CheckpointOpt
 }
 
 /// Host memory that the run leaves: what the machine has now, or what --host-memory leaves.
-Index spare_host_memory(const MachineOptions& options, const HostStore& store) {
-  const Index available = available_host_memory().available;
+Index spare_host_memory(const MachineOptions& options, const Machine& machine,
+                        const HostStore& store) {
+  const Index available = available_host_memory().available / machine.share.ranks;
   if (!options.host_memory) return available;
   return std::min(available, options.host_memory->bytes - store.bytes().total());
 }
+
+/// What is known of a run before memory is taken or a file is written.
+struct Preparation {
+  ModelSource source;
+  RunFolder folder;
+  Resume resume;
+  bool continues = false;  ///< the run of the folder goes on
+  bool replaces = false;   ///< an earlier run in the folder goes
+  TrainOptions training;
+  io::Dataset data = {};
+  Decisions decisions = {};
+  std::optional<SavedKey> key = {};  ///< that the run must keep
+};
+
+void check_folder(const Preparation& run) {
+  if (!run.continues) check_run_folder(run.folder, run.replaces, run.source.folder.value_or(""));
+}
+
+/// Refuses all that can be refused now.
+Preparation prepare(const RunOptions& options, Console& console) {
+  ModelSource source = find_model(options.model);
+  const RunFolder folder{options.out};
+  Preparation run{.source = std::move(source),
+                  .folder = folder,
+                  .resume = find_resume(options, folder, console),
+                  .training = training_options(options)};
+  const bool automatic = options.checkpoints.resume == "auto";
+  run.continues = run.resume && (automatic || folder.holds(run.resume.folder()));
+  // A scheduler may have ended it early, and starts it again.
+  const bool anew = automatic && options.checkpoints.save_every > 0 && died_before_saving(folder);
+  run.replaces = options.overwrite || anew;
+  if (anew && io::file_exists(folder.config()))
+    console.warning("an earlier run was ended before it saved anything; it begins anew");
+  check_folder(run);
+  check_trace_file(options.trace);
+  run.data = open_data(options, run.source);
+  run.decisions = decisions_of(options, run.data);
+  check_accepted(options.checkpoints.accept_change, run.decisions,
+                 run.resume ? run.resume.record().options : Decisions());
+  if (options.key) run.key = read_key(*options.key);
+  if (run.resume) {
+    run.resume.require_same_model(run.source.config);
+    run.resume.require_same_options(run.decisions, options.checkpoints.accept_change);
+    if (!run.key) run.key = run.resume.key(options.checkpoints.accept_change);
+  }
+  return run;
+}
+
+/// What must be the same on all ranks, or they would not train one model.
+std::string common_configuration(const RunOptions& options, const Preparation& run) {
+  std::string text = fmt::format("MegaTrain {}\nmodel {}\nout {}\ngoes on from {}\n",
+                                 MEGATRAIN_VERSION, options.model, options.out,
+                                 run.resume ? run.resume.folder().string() : "nothing");
+  for (const auto& [name, value] : run.decisions) text += fmt::format("{} = {}\n", name, value);
+  for (const auto& [name, value] : run.key ? run.key->lines : Decisions())
+    text += fmt::format("key {} = {}\n", name, value);
+  return text + fmt::format("shard-group = {}\nval-every = {}\nsave-every = {}\n",
+                            options.shard_group, options.val_every, options.checkpoints.save_every);
+}
+
+/// Makes the run folder. Loading took its time: another run may have begun there meanwhile.
+io::FileDescriptor begin(const Preparation& run, Index model_bytes, const std::string& config,
+                         const std::string& key) {
+  check_folder(run);
+  io::FileDescriptor lock = begin_run_folder(run.folder, model_bytes, run.continues);
+  io::write_file(run.folder.config(), config);
+  io::write_file(run.folder.key(), key);
+  return lock;
+}
+
+/// Whether to stop, the same on all ranks at each boundary.
+class StopRequests {
+ public:
+  StopRequests(Team& team, const StopSignals& signals) : team_(team), signals_(signals) {}
+  /// @param failed  this rank has another reason
+  bool stop(bool failed) {
+    const unsigned own = (failed || signals_.stop_requested() ? kStop : 0U) |
+                         (signals_.requeue_requested() ? kRequeueAsked : 0U);
+    team_.at_work("between steps");
+    asked_ |= team_.any("stop", own);
+    return (asked_ & kStop) != 0;
+  }
+  /// Whether one of those that asked wants the run to go on elsewhere.
+  [[nodiscard]] bool requeue() const { return (asked_ & kRequeueAsked) != 0; }
+
+ private:
+  static constexpr unsigned kStop = 1, kRequeueAsked = 2;
+  Team& team_;
+  const StopSignals& signals_;
+  unsigned asked_ = 0;
+};
 
 }  // namespace
 
 int train(const RunOptions& options) {
   // A reader of the output that goes away, as head does, shall not end the training.
   std::signal(SIGPIPE, SIG_IGN);
-  require_alone(parallel::detect_place(program_environment()));
   StopSignals signals;
-  Console console;
+  const parallel::ProcessPlace place = parallel::detect_place(program_environment());
+  const DataRanks ranks = divide(place, options.shard_group);
+  Console console(/*quiet=*/place.rank > 0);
 
-  // Everything that can be refused is refused before memory is taken or a file is written.
-  const ModelSource source = find_model(options.model);
-  const RunFolder folder{options.out};
-  Resume resume = find_resume(options, folder, console);
-  const bool continues =
-      resume && (options.checkpoints.resume == "auto" || folder.holds(resume.folder()));
-  // A scheduler may have ended it early, and starts it again.
-  const bool anew = options.checkpoints.resume == "auto" && options.checkpoints.save_every > 0 &&
-                    died_before_saving(folder);
-  const bool replaces = options.overwrite || anew;
-  if (anew && io::file_exists(folder.config()))
-    console.warning("an earlier run was ended before it saved anything; it begins anew");
-  if (!continues) check_run_folder(folder, replaces, source.folder.value_or(""));
-  check_trace_file(options.trace);
-  const TrainOptions training = training_options(options);
-  const io::Dataset data = open_data(options, source);
-  const Decisions decisions = decisions_of(options, data);
-  check_accepted(options.checkpoints.accept_change, decisions,
-                 resume ? resume.record().options : Decisions());
-  std::optional<SavedKey> kept_key;
-  if (options.key) kept_key = read_key(*options.key);
-  if (resume) {
-    resume.require_same_model(source.config);
-    resume.require_same_options(decisions, options.checkpoints.accept_change);
-    if (!kept_key) kept_key = resume.key(options.checkpoints.accept_change);
-  }
-  const Model model(source.config);
-  Machine machine = open_machine(options.machine, model, Presence::required);
-  RunPlans plans = plan_run(options, machine, model, kept_key);
+  Preparation run = prepare(options, console);
+  const Model model(run.source.config);
+  Machine machine = open_machine(options.machine, model, Presence::required,
+                                 StoreContents::training, node_share(place, ranks));
+  Team team(place, ranks,
+            {.shard_group = options.shard_group,
+             .patience = options.rank_timeout,
+             .configuration = common_configuration(options, run),
+             .device = machine.kind});
+  team.agree(machine);
+  RunPlans plans = plan_run(options, machine, model, run.key, ranks);
+  team.require_same("the plan", describe(plans.train.choices, model));
   const Index model_bytes = model.parameter_count() * size_of(machine.compute);
-  require_disk_space(folder, model_bytes);
+  require_disk_space(run.folder, model_bytes);
   const std::string config = resolved_config(options, machine, plans, model);
 
-  print_banner(console, source, model, machine, plans, predict(options, machine, plans.train));
-  print_data(console, data);
+  print_banner(console, run.source, model, machine, plans, predict(options, machine, plans.train));
+  print_data(console, run.data);
   std::string peak_source;
-  const double peak = find_peak(options, machine, model, peak_source);
-  console.line(fmt::format("MFU is against {} ({})", format_flops(peak), peak_source));
+  const double peak = team.leads() ? find_peak(options, machine, model, peak_source) : 0;
+  console.line(fmt::format("MFU is against {}{} ({})",
+                           team.alone() ? "" : fmt::format("{} x ", place.world),
+                           format_flops(peak), peak_source));
 
   ThreadPool pool(machine.threads);
-  const Index gradient_bytes = plans.train.choices.gradient_bytes();
   HostStore store(model,
                   {.master = machine.master,
-                   .gradient_bytes = gradient_bytes,
+                   .gradient_bytes = plans.train.choices.gradient_bytes(),
+                   .slicing = ranks.slicing(),
                    .progress = console.bytes_progress("taking host memory")},
                   *machine.device, pool);
   TrainState state;
-  if (resume) {
-    resume.load(store, pool, console.bytes_progress("loading the checkpoint"));
-    state = resume.record().state;
-    console.line(fmt::format("going on from step {} of {}", state.step, resume.folder().string()));
+  if (run.resume) {
+    run.resume.load(store, pool, console.bytes_progress("loading the checkpoint"),
+                    [&](bool whole) { return team.all("the checkpoint is whole", whole); });
+    state = run.resume.record().state;
+    console.line(
+        fmt::format("going on from step {} of {}", state.step, run.resume.folder().string()));
   } else {
-    fill_store(store, source, options.seed, pool, console.bytes_progress("loading weights"));
+    fill_store(store, run.source, options.seed, pool, console.bytes_progress("loading weights"));
   }
   if (state.step > options.steps)
-    throw UserError(fmt::format("{} is of step {}, beyond --steps {}", resume.folder().string(),
+    throw UserError(fmt::format("{} is of step {}, beyond --steps {}", run.resume.folder().string(),
                                 state.step, options.steps));
   const std::string key = plans.key;
   std::optional<CheckpointSaver> saver;  // before the engine, whose threads read through it
   Engine engine(*machine.device, *machine.ops, model, store, pool,
-                {.train = std::move(plans.train), .evaluate = std::move(plans.evaluate)});
-  Trainer trainer(engine, model, *data.train, data.validation.get(), training, state);
+                {.train = std::move(plans.train), .evaluate = std::move(plans.evaluate)},
+                team.connect());
+  run.training.share = ranks.share();
+  Trainer trainer(engine, model, *run.data.train, run.data.validation.get(), run.training, state);
 
-  const io::CheckpointFolder checkpoints(folder.checkpoints());
+  StopRequests requests(team, signals);
+  const io::CheckpointFolder checkpoints(run.folder.checkpoints());
   saver.emplace(
       checkpoints, options.checkpoints, store,
-      save_blocks(options.checkpoints, spare_host_memory(options.machine, store),
+      save_blocks(options.checkpoints, spare_host_memory(options.machine, machine, store),
                   io::state_bytes(model)),
-      io::TrainingRecord{.state = {}, .options = decisions, .numerics_key = key}, source.side_files,
-      console, [&] { return signals.requeue_requested(); }, [&] { return engine.seconds_held(); },
-      continues ? state.step : -1);
-  warn_of_disk(console, folder, options.checkpoints, io::state_bytes(model), model_bytes);
+      io::TrainingRecord{.state = {}, .options = run.decisions, .numerics_key = key},
+      run.source.side_files, console, [&] { return requests.requeue(); },
+      [&] { return engine.seconds_held(); }, run.continues ? state.step : -1);
   // Until here there is nothing to save, and a signal just ends the program.
   signals.training_begins();
-  // Loading took its time: another run may have begun here meanwhile.
-  if (!continues) check_run_folder(folder, replaces, source.folder.value_or(""));
-  const io::FileDescriptor lock = begin_run_folder(folder, model_bytes, continues);
-  io::write_file(folder.config(), config);
-  io::write_file(folder.key(), key);
-  checkpoints.remove_leftovers();
-  MetricsFile file(folder.metrics(), continues ? state.step : 0);
-  StepConsole steps(console, options.steps, peak, console.is_terminal());
-  RunSink sink(steps, file, *machine.device);
-  const auto stop = [&] { return signals.stop_requested() || sink.failure() != nullptr; };
+  io::FileDescriptor lock;
+  std::optional<MetricsFile> file;
+  if (team.leads()) {
+    warn_of_disk(console, run.folder, options.checkpoints, io::state_bytes(model), model_bytes);
+    lock = begin(run, model_bytes, config, key);
+    checkpoints.remove_leftovers();
+    file.emplace(run.folder.metrics(), run.continues ? state.step : 0);
+  }
+  team.barrier("the run folder is made");
+  StepConsole steps(console, options.steps, peak * place.world, console.is_terminal());
+  RunSink sink(steps, file ? &*file : nullptr, *machine.device);
   Trace trace;
-  const Index traced = options.trace ? std::min(state.step + kTracedStep, training.steps) : 0;
+  const Index traced = options.trace ? std::min(state.step + kTracedStep, run.training.steps) : 0;
+  const auto before_step = [&](Index step) {
+    team.in_step(fmt::format("step {}", step));
+    return step == traced ? &trace : nullptr;
+  };
+  const auto stop = [&] { return requests.stop(sink.failure() != nullptr); };
   std::exception_ptr failure;
   try {
-    trainer.run(sink, stop, [&](Index step) { return step == traced ? &trace : nullptr; }, &*saver);
+    trainer.run(sink, stop, before_step, &*saver);
   } catch (const Error&) {
     // Bad data, or gradients that stay infinite: what was learned before is whole, and is kept.
+    // Several ranks keep their checkpoints: one may have failed alone.
+    if (!team.alone()) throw;
     failure = std::current_exception();
     engine.flush();
     engine.finish_snapshot();
   }
+  team.at_work("saving the model");
   steps.finish();
   const bool saved = saver->finish();
-  io::export_model(store, source.side_files,
-                   {.folder = folder.model(), .type = machine.compute, .replace = continues}, pool,
-                   console.bytes_progress("saving the model"));
+  io::export_model(
+      store, run.source.side_files,
+      {.folder = run.folder.model(), .type = machine.compute, .replace = run.continues}, pool,
+      console.bytes_progress("saving the model"));
   const Index done = trainer.state().step;
   console.line(fmt::format("{} after {} of {} steps; the model is in {}",
                            done < options.steps ? "stopped" : "done", done, options.steps,
-                           folder.model().string()));
-  if (!trace.spans.empty()) io::write_file(*options.trace, trace.to_json());
+                           run.folder.model().string()));
+  if (team.leads() && !trace.spans.empty()) io::write_file(*options.trace, trace.to_json());
   if (sink.failure()) failure = sink.failure();
   if (failure) std::rethrow_exception(failure);
   if (!saved)
     throw Error(
         fmt::format("the last checkpoint could not be saved (see above); the model is in {}",
-                    folder.model().string()));
-  const bool requeue = signals.requeue_requested() && done < options.steps;
-  return requeue ? kRequeue : kDone;
+                    run.folder.model().string()));
+  team.barrier("the run is done");
+  return requests.requeue() && done < options.steps ? kRequeue : kDone;
 }
 
 }  // namespace megatrain::launcher

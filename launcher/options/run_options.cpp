@@ -19,6 +19,7 @@ constexpr const char* kMachine = "Machine";
 constexpr const char* kPlan = "Plan";
 constexpr const char* kRun = "Run";
 constexpr const char* kCheckpoints = "Checkpoints";
+constexpr const char* kRanks = "Several ranks";
 constexpr const char* kSampling = "Sampling";
 
 /// Of a step. Beyond it lies a typing error, and the lists of the plan would fill the memory.
@@ -122,6 +123,28 @@ std::vector<Option> checkpoint_table(CheckpointOptions& o) {
                "although other bits come out",
        .target = &o.accept_change,
        .in_file = false},
+  };
+}
+
+std::vector<Option> ranks_table(RunOptions& o) {
+  constexpr double kLongest = 7.0 * 24 * 3600;
+  return {
+      {"shard-group",
+       kRanks,
+       "RANKS",
+       "Neighbouring ranks that hold the model once between them; groups of them are replicas. "
+       "Absent: the ranks of a node",
+       &o.shard_group,
+       {},
+       0.0},
+      {"rank-timeout",
+       kRanks,
+       "SECONDS",
+       "How long a step, or a rank that others wait for in it, may take before all give up",
+       &o.rank_timeout,
+       {},
+       1.0,
+       kLongest},
   };
 }
 
@@ -241,6 +264,7 @@ std::vector<Option> shared_table(RunOptions& o) {
              {"trace", kRun, "FILE", "Write a Chrome trace of the third step", &o.trace},
          });
   append(table, checkpoint_table(o.checkpoints));
+  append(table, ranks_table(o));
   mark_decisive(table);
   return table;
 }
@@ -290,7 +314,14 @@ std::vector<std::pair<std::string, std::string>> decisive_options(const RunOptio
 
 std::vector<Option> plan_table(RunOptions& options) {
   std::vector<Option> table = shared_table(options);
-  mark_unneeded(table, {"out", "seed", "peak", "trace", kCheckpoints});
+  mark_unneeded(table, {"out", "seed", "peak", "trace", "rank-timeout", kCheckpoints});
+  table.push_back({.name = "ranks",
+                   .group = kRanks,
+                   .value = "N",
+                   .help = "Plan a run of so many ranks, a GPU each, as one of them",
+                   .target = &options.ranks,
+                   .least = 1.0,
+                   .in_file = false});
   table.push_back({.name = "json",
                    .group = kRun,
                    .value = "",

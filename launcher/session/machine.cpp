@@ -27,12 +27,22 @@ DType default_compute(DeviceKind kind, const std::string& numerics) {
   return kind == DeviceKind::cuda || matrix_units ? DType::bf16 : DType::f32;
 }
 
+/// Ranks of a machine take its GPUs in turn; a launcher that shows each its own shows one.
+int gpu_of(const NodeShare& share) {
+  const int count = cuda_device_count();
+  if (count > 1 && share.ranks > count)
+    throw UserError(fmt::format(
+        "{} ranks on a machine with {} GPUs: each rank needs one of its own", share.ranks, count));
+  return count > 1 ? static_cast<int>(share.rank) : 0;
+}
+
 void choose_threads(Machine& machine, Index wanted) {
   constexpr Index kMostThreads = 4096;
   if (wanted > kMostThreads)
     throw UserError(fmt::format("--threads is {}; at most {} make sense", wanted, kMostThreads));
   const Cores cores = usable_cores();
-  machine.threads = wanted > 0 ? static_cast<int>(wanted) : cores.count;
+  const auto own = static_cast<int>(std::max<Index>(cores.count / machine.share.ranks, 1));
+  machine.threads = wanted > 0 ? static_cast<int>(wanted) : own;
   if (machine.threads > cores.count)
     machine.notes.push_back(fmt::format("--threads {} share {} core{}, which is what {} allows",
                                         wanted, cores.count, cores.count == 1 ? "" : "s",
@@ -55,7 +65,8 @@ void choose_compute(Machine& machine, const MachineOptions& options) {
 /// What the host store is taken to need before there is a plan.
 Index expected_store(const Machine& machine, const Model& model, StoreContents contents) {
   const Index gradient_bytes = size_of(machine.compute);
-  return store_bytes(model, machine.master, gradient_bytes, contents).total();
+  return store_bytes(model, machine.master, gradient_bytes, contents, machine.share.slicing)
+      .total();
 }
 
 /// The CPU device's memory is the host's: the store comes first, then the rest is halved.
@@ -96,11 +107,11 @@ void budget_gpu(Machine& machine, const MachineOptions& options) {
     throw UserError("a plan for a GPU that is not here needs its memory: give --device-memory");
 }
 
-void open_device(Machine& machine, const MachineOptions& options) {
+void open_device(Machine& machine) {
   if (machine.kind == DeviceKind::cpu)
-    machine.device = make_cpu_device({.threads = static_cast<int>(options.threads)});
+    machine.device = make_cpu_device({.threads = machine.threads});
   else
-    machine.device = make_cuda_device();
+    machine.device = make_cuda_device({.ordinal = gpu_of(machine.share)});
   const DeviceInfo& info = machine.device->info();
   machine.name = info.name;
   machine.numerics = info.numerics;
@@ -121,21 +132,22 @@ ops::AttentionShape attention_shape(const Machine& machine, const ModelConfig& c
 }  // namespace
 
 Machine open_machine(const MachineOptions& options, const Model& model, Presence presence,
-                     StoreContents contents) {
+                     StoreContents contents, const NodeShare& share) {
   Machine machine;
+  machine.share = share;
   machine.kind = options.device.value_or(std::string(default_device())) == "cuda" ? DeviceKind::cuda
                                                                                   : DeviceKind::cpu;
   choose_threads(machine, options.threads);
   const bool here =
       machine.kind == DeviceKind::cpu || presence == Presence::required || cuda_device_count() > 0;
   if (here)
-    open_device(machine, options);
+    open_device(machine);
   else
     machine.name = "a GPU that is not here";
   if (options.host_memory)
     machine.host_memory = std::max<Index>(options.host_memory->bytes, 1);
   else if (here)
-    machine.host_memory = available_host_memory().available;
+    machine.host_memory = available_host_memory().available / share.ranks;
   else
     machine.notes.emplace_back("its host's memory is not known and not checked (--host-memory)");
   choose_compute(machine, options);

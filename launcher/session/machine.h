@@ -15,11 +15,19 @@
 
 namespace megatrain::launcher {
 
+/// A process's part of the machine that it shares with others of the same run.
+struct NodeShare {
+  Index ranks = 1;       ///< of the run on this machine
+  Index rank = 0;        ///< this one among them: its GPU
+  Slicing slicing = {};  ///< what it holds of the model
+};
+
 struct Machine {
   DeviceKind kind = DeviceKind::cpu;
   DType compute = DType::f32;
   MasterFormat master = MasterFormat::fp32;
-  int threads = 1;  ///< of host loops
+  NodeShare share;
+  int threads = 1;  ///< of host loops, of this process
   std::string name;
   std::string numerics;            ///< empty: the device is not here
   double peak_flops = 0;           ///< of the compute type, by the data sheet; 0: not known
@@ -38,7 +46,7 @@ enum class Presence : std::uint8_t { required, planned };
 /// @param contents  what the host store will hold: the CPU device's memory is what that leaves
 /// @throws UserError when the device, its compute type or its memory is not to be had
 Machine open_machine(const MachineOptions& options, const Model& model, Presence presence,
-                     StoreContents contents = StoreContents::training);
+                     StoreContents contents = StoreContents::training, const NodeShare& share = {});
 
 /// The least --host-memory under which a plan of these bytes fits: the CPU device takes its own
 /// memory from it too.

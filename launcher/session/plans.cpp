@@ -13,16 +13,17 @@ namespace {
 
 using Forced = std::vector<std::pair<std::string, std::string>>;
 
-/// Sequences of a step. @throws UserError naming the nearest sizes that work
-Index step_sequences(const RunOptions& options) {
-  const Index sequence = options.seq_len;
-  const Index below = options.batch_tokens / sequence * sequence;
-  if (below == options.batch_tokens) return options.batch_tokens / sequence;
+/// Sequences of a step on each rank. @throws UserError naming the nearest sizes that work
+Index step_sequences(const RunOptions& options, Index ranks) {
+  const Index unit = checked_mul(options.seq_len, ranks);
+  const Index below = options.batch_tokens / unit * unit;
+  if (below == options.batch_tokens) return options.batch_tokens / unit;
   const std::string nearest =
-      below == 0 ? std::to_string(sequence) : fmt::format("{} or {}", below, below + sequence);
-  throw UserError(
-      fmt::format("--batch-tokens {} is not a multiple of --seq-len {}; the nearest that work: {}",
-                  options.batch_tokens, sequence, nearest));
+      below == 0 ? std::to_string(unit) : fmt::format("{} or {}", below, below + unit);
+  throw UserError(fmt::format(
+      "--batch-tokens {} is not a multiple of --seq-len {}{}; the nearest that work: {}",
+      options.batch_tokens, options.seq_len,
+      ranks > 1 ? fmt::format(" on each of {} ranks", ranks) : "", nearest));
 }
 
 /// Adds a choice; the same one twice must say the same.
@@ -125,10 +126,13 @@ Index RunPlans::pinned_bytes() const {
 }
 
 RunPlans plan_run(const RunOptions& options, const Machine& machine, const Model& model,
-                  const std::optional<SavedKey>& key) {
+                  const std::optional<SavedKey>& key, const DataRanks& ranks) {
   RunPlans plans;
-  PlanRequest request = make_request(machine, model, options.seq_len, step_sequences(options),
-                                     options.machine.deterministic, plans.notes);
+  PlanRequest request =
+      make_request(machine, model, options.seq_len, step_sequences(options, ranks.share().ranks),
+                   options.machine.deterministic, plans.notes);
+  request.slicing = ranks.slicing();
+  request.replicas = ranks.replicas();
   request.forced = forced_by(options);
   if (key)
     for (const auto& [name, value] : key->forced()) add_forced(request.forced, name, value);

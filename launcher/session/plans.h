@@ -9,6 +9,7 @@
 #include "core/plan/planner.h"
 #include "launcher/session/machine.h"
 #include "launcher/session/numerics_key.h"
+#include "parallel/streaming/data_ranks.h"
 
 namespace megatrain::launcher {
 
@@ -22,11 +23,12 @@ struct RunPlans {
   [[nodiscard]] Index pinned_bytes() const;
 };
 
-/// @param key  what the run must give the bits of; nullopt: the planner is free
+/// @param key    what the run must give the bits of; nullopt: the planner is free
+/// @param ranks  of the run, which share each step evenly; the plan is this one's
 /// @throws UserError when the batch cannot be cut, a forced choice or key cannot be met, or the
 ///         budget is too small
 RunPlans plan_run(const RunOptions& options, const Machine& machine, const Model& model,
-                  const std::optional<SavedKey>& key);
+                  const std::optional<SavedKey>& key, const DataRanks& ranks = DataRanks::alone());
 
 /// A plan that gives the logits of one sequence of at most `context` tokens.
 Plan plan_generation(const MachineOptions& options, const Machine& machine, const Model& model,

@@ -1,0 +1,100 @@
+#include "launcher/session/team.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+#include <vector>
+
+#include "io/checkpoint/checksum.h"
+
+namespace megatrain::launcher {
+
+namespace {
+
+/// A rank that is alive may take long over what is not a step, as reading weights is; that it is
+/// alive is watched all the time.
+constexpr parallel::Milliseconds kAsLongAsTheyLive = std::chrono::hours(24);
+
+Index number(const std::string& text) {
+  Index value = 0;
+  std::from_chars(text.data(), text.data() + text.size(), value);
+  return value;
+}
+
+parallel::WorldOptions world_options(const TeamOptions& options) {
+  parallel::WorldOptions world;
+  world.configuration = io::checksum(options.configuration);
+  world.device = options.device;
+  world.collective_timeout = std::chrono::seconds(options.patience);
+  return world;
+}
+
+}  // namespace
+
+DataRanks divide(const parallel::ProcessPlace& place, Index shard_group) {
+  if (shard_group == 0) {
+    // Slices are gathered best where ranks are near; nodes of different size have no such groups.
+    const bool even = place.world == place.local_size * place.nodes;
+    shard_group = even ? place.local_size : place.world;
+  }
+  if (shard_group > place.world)
+    throw UserError(
+        fmt::format("--shard-group is {}, but there are {} ranks", shard_group, place.world));
+  return {place.rank, place.world, static_cast<int>(shard_group)};
+}
+
+NodeShare node_share(const parallel::ProcessPlace& place, const DataRanks& ranks) {
+  return {place.local_size, place.local_rank, ranks.slicing()};
+}
+
+Team::Team(const parallel::ProcessPlace& place, const DataRanks& ranks, const TeamOptions& options)
+    : ranks_(ranks),
+      patience_(std::chrono::seconds(options.patience)),
+      world_(place, world_options(options)) {}
+
+StepGroups Team::connect() {
+  return ranks_.connect([this](const std::string& name, std::span<const int> ranks) {
+    return world_.connect(name, ranks);
+  });
+}
+
+void Team::agree(Machine& machine) {
+  const auto least = [&](std::string_view name, Index value) {
+    Index smallest = value;
+    for (const std::string& text : world_.exchange(name, std::to_string(value), kAsLongAsTheyLive))
+      smallest = std::min(smallest, number(text));
+    return smallest;
+  };
+  machine.device_memory = least("device memory", machine.device_memory);
+  machine.host_memory = least("host memory", machine.host_memory);
+  machine.device_reserve = -least("device reserve", -machine.device_reserve);
+}
+
+void Team::require_same(std::string_view what, const std::string& text) {
+  const std::vector<std::string> texts = world_.exchange(what, text, kAsLongAsTheyLive);
+  for (std::size_t rank = 1; rank < texts.size(); ++rank)
+    if (texts[rank] != texts[0])
+      throw UserError(fmt::format("{} of rank {} differs from that of rank 0:\n  {}\n  {}", what,
+                                  rank, texts[rank], texts[0]));
+}
+
+bool Team::all(std::string_view what, bool value) {
+  return world_.all(what, value, kAsLongAsTheyLive);
+}
+
+unsigned Team::any(std::string_view what, unsigned bits) {
+  unsigned all = 0;
+  for (const std::string& text : world_.exchange(what, std::to_string(bits), kAsLongAsTheyLive))
+    all |= static_cast<unsigned>(number(text));
+  return all;
+}
+
+void Team::barrier(std::string_view what) { world_.barrier(what, kAsLongAsTheyLive); }
+
+void Team::in_step(std::string_view what) { world_.working_on(what, patience_); }
+
+void Team::at_work(std::string_view what) { world_.working_on(what, {}); }
+
+}  // namespace megatrain::launcher

@@ -1,0 +1,63 @@
+#pragma once
+/// @file
+/// The processes that train one model together, as one of them sees them.
+
+#include <functional>
+#include <string>
+#include <string_view>
+
+#include "core/engine/step_groups.h"
+#include "launcher/session/machine.h"
+#include "parallel/rendezvous/place.h"
+#include "parallel/streaming/data_ranks.h"
+#include "parallel/world/world.h"
+
+namespace megatrain::launcher {
+
+struct TeamOptions {
+  Index shard_group = 0;      ///< ranks that share a copy of the model; 0: those of a node
+  Index patience = 0;         ///< seconds that a step, or a collective of it, may take
+  std::string configuration;  ///< what all must have in common, as text
+  DeviceKind device = DeviceKind::cpu;
+};
+
+/// How the ranks divide the model, before they meet. @throws UserError when they cannot
+DataRanks divide(const parallel::ProcessPlace& place, Index shard_group);
+/// This process's part of its machine.
+NodeShare node_share(const parallel::ProcessPlace& place, const DataRanks& ranks);
+
+/// Every rank makes the same calls in the same order. One that is lost, or fails, ends the calls of
+/// the others with an error that names it.
+class Team {
+ public:
+  /// Returns when all ranks are here. @throws as parallel::World does
+  Team(const parallel::ProcessPlace& place, const DataRanks& ranks, const TeamOptions& options);
+
+  /// Whether this is the rank that speaks, and writes what is written once.
+  [[nodiscard]] bool leads() const { return world_.rank() == 0; }
+  [[nodiscard]] bool alone() const { return world_.size() == 1; }
+  [[nodiscard]] const DataRanks& data() const { return ranks_; }
+
+  [[nodiscard]] StepGroups connect();
+  /// Gives every rank the smallest memory of any, so that all make the same plan.
+  void agree(Machine& machine);
+  /// @throws UserError naming the ranks where `text` is another than on rank 0
+  void require_same(std::string_view what, const std::string& text);
+  /// Whether every rank says so.
+  bool all(std::string_view what, bool value);
+  /// Bits that any rank sets.
+  unsigned any(std::string_view what, unsigned bits);
+  void barrier(std::string_view what);
+  /// For the others' messages, and for the watchdog: what this rank does until it says something
+  /// else, which a step does within the options' patience.
+  void in_step(std::string_view what);
+  /// The same for what may take any time.
+  void at_work(std::string_view what);
+
+ private:
+  DataRanks ranks_;
+  parallel::Milliseconds patience_;
+  parallel::World world_;
+};
+
+}  // namespace megatrain::launcher
