@@ -24,6 +24,7 @@
 #include "launcher/session/measure.h"
 #include "launcher/session/model_source.h"
 #include "launcher/session/plans.h"
+#include "launcher/session/replica_check.h"
 #include "launcher/session/resume.h"
 #include "launcher/session/run_sink.h"
 #include "launcher/session/team.h"
@@ -187,8 +188,10 @@ std::string common_configuration(const RunOptions& options, const Preparation& r
   for (const auto& [name, value] : run.decisions) text += fmt::format("{} = {}\n", name, value);
   for (const auto& [name, value] : run.key ? run.key->lines : Decisions())
     text += fmt::format("key {} = {}\n", name, value);
-  return text + fmt::format("shard-group = {}\nval-every = {}\nsave-every = {}\n",
-                            options.shard_group, options.val_every, options.checkpoints.save_every);
+  return text +
+         fmt::format("shard-group = {}\nval-every = {}\nsave-every = {}\ncheck-replicas = {}\n",
+                     options.shard_group, options.val_every, options.checkpoints.save_every,
+                     options.check_replicas);
 }
 
 /// Makes the run folder. Loading took its time: another run may have begun there meanwhile.
@@ -238,8 +241,7 @@ int train(const RunOptions& options) {
   Machine machine = open_machine(options.machine, model, Presence::required,
                                  StoreContents::training, node_share(place, ranks));
   Team team(place, ranks,
-            {.shard_group = options.shard_group,
-             .patience = options.rank_timeout,
+            {.patience = options.rank_timeout,
              .configuration = common_configuration(options, run),
              .device = machine.kind});
   team.agree(machine);
@@ -309,7 +311,9 @@ int train(const RunOptions& options) {
   RunSink sink(steps, file ? &*file : nullptr, *machine.device);
   Trace trace;
   const Index traced = options.trace ? std::min(state.step + kTracedStep, run.training.steps) : 0;
+  ReplicaCheck replicas(team, engine, store, pool, options.check_replicas);
   const auto before_step = [&](Index step) {
+    replicas.after(step - 1);
     team.in_step(fmt::format("step {}", step));
     return step == traced ? &trace : nullptr;
   };

@@ -137,6 +137,13 @@ std::vector<Option> ranks_table(RunOptions& o) {
        &o.shard_group,
        {},
        0.0},
+      {"check-replicas",
+       kRanks,
+       "STEPS",
+       "Compare what replicas hold this often; 0: never",
+       &o.check_replicas,
+       {},
+       0.0},
       {"rank-timeout",
        kRanks,
        "SECONDS",
@@ -314,7 +321,8 @@ std::vector<std::pair<std::string, std::string>> decisive_options(const RunOptio
 
 std::vector<Option> plan_table(RunOptions& options) {
   std::vector<Option> table = shared_table(options);
-  mark_unneeded(table, {"out", "seed", "peak", "trace", "rank-timeout", kCheckpoints});
+  mark_unneeded(table,
+                {"out", "seed", "peak", "trace", "rank-timeout", "check-replicas", kCheckpoints});
   table.push_back({.name = "ranks",
                    .group = kRanks,
                    .value = "N",

@@ -62,9 +62,10 @@ struct RunOptions {
   std::uint64_t seed = 0;
 
   CheckpointOptions checkpoints;
-  Index shard_group = 0;     ///< ranks that share a copy of the model; 0: those of a node
-  Index rank_timeout = 600;  ///< seconds
-  Index ranks = 1;           ///< plan only: of the run that is planned
+  Index shard_group = 0;       ///< ranks that share a copy of the model; 0: those of a node
+  Index rank_timeout = 600;    ///< seconds
+  Index check_replicas = 500;  ///< steps; 0: never
+  Index ranks = 1;             ///< plan only: of the run that is planned
   MachineOptions machine;
   std::optional<Index> slots, segment;
   std::vector<std::string> force;

@@ -27,7 +27,7 @@ parallel::WorldOptions world_options(const TeamOptions& options) {
   parallel::WorldOptions world;
   world.configuration = io::checksum(options.configuration);
   world.device = options.device;
-  world.collective_timeout = std::chrono::seconds(options.patience);
+  world.join_limit = world.collective_timeout = std::chrono::seconds(options.patience);
   return world;
 }
 
@@ -78,6 +78,21 @@ void Team::require_same(std::string_view what, const std::string& text) {
     if (texts[rank] != texts[0])
       throw UserError(fmt::format("{} of rank {} differs from that of rank 0:\n  {}\n  {}", what,
                                   rank, texts[rank], texts[0]));
+}
+
+std::vector<int> Team::differing(std::string_view what, const std::string& text) {
+  const std::vector<std::string> all = world_.exchange(what, text, kAsLongAsTheyLive);
+  const Slicing slicing = ranks_.slicing();
+  std::vector<std::string> texts;  // of the replicas
+  for (Index rank = slicing.index; rank < std::ssize(all); rank += slicing.count)
+    texts.push_back(all[static_cast<std::size_t>(rank)]);
+  const std::string& usual = *std::ranges::max_element(
+      texts, {}, [&](const std::string& one) { return std::ranges::count(texts, one); });
+  std::vector<int> differing;
+  for (Index replica = 0; replica < std::ssize(texts); ++replica)
+    if (texts[static_cast<std::size_t>(replica)] != usual)
+      differing.push_back(static_cast<int>(replica * slicing.count + slicing.index));
+  return differing;
 }
 
 bool Team::all(std::string_view what, bool value) {

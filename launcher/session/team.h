@@ -15,13 +15,14 @@
 namespace megatrain::launcher {
 
 struct TeamOptions {
-  Index shard_group = 0;      ///< ranks that share a copy of the model; 0: those of a node
-  Index patience = 0;         ///< seconds that a step, or a collective of it, may take
+  Index patience = 0;         ///< seconds that ranks wait to meet, and for one another in a step
   std::string configuration;  ///< what all must have in common, as text
   DeviceKind device = DeviceKind::cpu;
 };
 
-/// How the ranks divide the model, before they meet. @throws UserError when they cannot
+/// How the ranks divide the model, before they meet.
+/// @param shard_group  ranks that share a copy of it; 0: those of a node
+/// @throws UserError when they cannot
 DataRanks divide(const parallel::ProcessPlace& place, Index shard_group);
 /// This process's part of its machine.
 NodeShare node_share(const parallel::ProcessPlace& place, const DataRanks& ranks);
@@ -43,6 +44,9 @@ class Team {
   void agree(Machine& machine);
   /// @throws UserError naming the ranks where `text` is another than on rank 0
   void require_same(std::string_view what, const std::string& text);
+  /// Replicas of this rank's slice whose text is not the one that most have, of which the first
+  /// counts where they are even. All of them get the same answer.
+  std::vector<int> differing(std::string_view what, const std::string& text);
   /// Whether every rank says so.
   bool all(std::string_view what, bool value);
   /// Bits that any rank sets.
