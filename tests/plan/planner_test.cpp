@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
 
 #include "core/plan/checker.h"
@@ -218,6 +219,54 @@ TEST(Planner, PlansTheLargestPresets) {
       EXPECT_EQ(check(plan).text(), "") << name;
     }
   }
+}
+
+/// What is chosen by rates is never slower than the fixed order, obeys the same budget, and has the
+/// same bits.
+TEST(Planner, RatesOnlyMakeItFaster) {
+  const Model model(preset("qwen2.5-7b"));
+  const Rates usual = assumed_rates(DeviceKind::cuda, DType::bf16);
+  Rates slow_link = usual;
+  slow_link.to_device /= 20;
+  Rates slow_device = usual;
+  slow_device.flops = usual.flops / 20;
+  double gained = 0;
+  for (const Rates& rates : {usual, slow_link, slow_device})
+    for (const Index gibibytes : {20, 40, 80, 130}) {
+      PlanRequest request = request_for_7b();
+      request.device_memory = gibibytes * kGiB;
+      const Plan fixed = make_plan(model, choose(model, request));
+      request.rates = rates;
+      const Plan plan = make_plan(model, choose(model, request));
+      EXPECT_LE(plan.device_bytes + request.device_reserve, request.device_memory);
+      EXPECT_EQ(check(plan).text(), "");
+      EXPECT_EQ(numerics_key(plan.choices, model, "x"), numerics_key(fixed.choices, model, "x"));
+      const double before = simulate(fixed, rates).step_seconds;
+      const double after = simulate(plan, rates).step_seconds;
+      EXPECT_LE(after, before) << gibibytes;
+      gained = std::max(gained, 1 - after / before);
+    }
+  EXPECT_GT(gained, 0.01);
+}
+
+/// A link that hides costs nothing; one that does not is what memory goes for. Resident weights save
+/// their second fetch only, which hides under the gradients' way down unless that is faster.
+TEST(Planner, MemoryGoesWhereTheTimeGoes) {
+  const Model model(preset("qwen2.5-7b"));
+  PlanRequest request = request_for_7b();
+  request.rates = assumed_rates(DeviceKind::cuda, DType::bf16);
+  const Choices computing = choose(model, request);
+  EXPECT_LT(computing.device_boundaries, model.config().layers);
+  EXPECT_GT(std::ranges::count(computing.keep, Keep::attention), 10);
+  EXPECT_EQ(computing.resident, 0);
+  request.rates->to_device /= 50;
+  const Choices copying = choose(model, request);
+  EXPECT_GT(copying.resident, 5);
+  // What is forced stays, whatever the rates say.
+  request.forced = {{"device-boundaries", "28"}, {"resident", "3"}};
+  const Choices forced = choose(model, request);
+  EXPECT_EQ(forced.device_boundaries, 28);
+  EXPECT_EQ(forced.resident, 3);
 }
 
 TEST(Simulator, FindsWhatBounds) {
