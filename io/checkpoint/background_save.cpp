@@ -16,6 +16,10 @@ namespace {
 /// Writes in flight: enough to keep a solid-state disk busy, few enough that none waits long.
 constexpr int kWriters = 8;
 
+// A slice begins at a whole page of a tensor's fp32 values, and each dataset at one of its file: no
+// page has two writers, so none of them reads what it writes to.
+static_assert(kSlabAlignment * 4 % kDirectAlignment == 0);
+
 using Clock = std::chrono::steady_clock;
 
 std::vector<ShardSpec> specs(const std::vector<StateShard>& layout) {
@@ -172,7 +176,9 @@ void BackgroundSave::fail(std::exception_ptr failure) {
 void BackgroundSave::finish() {
   std::unique_lock lock(mutex_);
   const auto given_up = [&] { return given_up_ && units_to_come_ > 0; };
-  changed_.wait(lock, [&] { return failure_ || pieces_to_write_ == 0 || given_up(); });
+  // Once the last unit is here, the threads that copied it are free to read back.
+  const auto through = [&] { return units_to_come_ == 0 && pieces_to_write_ == 0; };
+  changed_.wait(lock, [&] { return failure_ || through() || given_up(); });
   if (given_up() && !failure_)
     failure_ = std::make_exception_ptr(
         Error(fmt::format("the checkpoint {} was given up", options_.folder.string())));
@@ -208,7 +214,7 @@ void BackgroundSave::publish(const std::exception_ptr& failure) {
     manifest.shards = shards_->finish(copiers_, pool_);
     manifest.aliases = tied_names(store_.model());
     write_checkpoint_files(folder_.path(), options_.files, manifest);
-    if (options_.read_back) verify_values(Checkpoint(folder_.path()), pool_);
+    if (options_.read_back) verify_values(Checkpoint(folder_.path()), pool_, copiers_);
   });
   if (!options_.published || !folder_.leads()) return;
   try {

@@ -27,7 +27,7 @@ struct SaveOptions {
   Index step = 0;
   std::vector<SideFile> files = {};     ///< stored beside the shards
   Index shard_bytes = Index{16} << 30;  ///< a shard ends before the unit that would pass it
-  Index bytes_per_second = 0;           ///< write no faster; 0: as fast as the disk goes
+  Index bytes_per_second = 0;           ///< this rank writes no faster; 0: as fast as the disk goes
   bool read_back = false;               ///< read everything again before it is published
   /// Called once it is, on rank 0, by a thread of the save.
   std::function<void()> published = {};

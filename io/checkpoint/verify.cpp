@@ -14,9 +14,4 @@ void verify_values(const Checkpoint& checkpoint, BlockPool& blocks, ThreadPool& 
               [](std::size_t, Index, std::span<const std::byte>) {});
 }
 
-void verify_values(const Checkpoint& checkpoint, BlockPool& blocks) {
-  ThreadPool alone(1);
-  verify_values(checkpoint, blocks, alone);
-}
-
 }  // namespace megatrain::io
