@@ -268,8 +268,7 @@ int train(const RunOptions& options) {
                   *machine.device, pool);
   TrainState state;
   if (run.resume) {
-    run.resume.load(store, pool, console.bytes_progress("loading the checkpoint"),
-                    [&](bool whole) { return team.all("the checkpoint is whole", whole); });
+    run.resume.load(store, pool, console.bytes_progress("loading the checkpoint"), team.peers());
     state = run.resume.record().state;
     console.line(
         fmt::format("going on from step {} of {}", state.step, run.resume.folder().string()));
@@ -295,7 +294,8 @@ int train(const RunOptions& options) {
                   io::state_bytes(model)),
       io::TrainingRecord{.state = {}, .options = run.decisions, .numerics_key = key},
       run.source.side_files, console, [&] { return requests.requeue(); },
-      [&] { return engine.seconds_held(); }, run.continues ? state.step : -1);
+      [&] { return engine.seconds_held(); }, run.continues ? state.step : -1,
+      SaveShare{team.peers(), ranks.writes()});
   // Until here there is nothing to save, and a signal just ends the program.
   signals.training_begins();
   io::FileDescriptor lock;
@@ -332,10 +332,13 @@ int train(const RunOptions& options) {
   team.at_work("saving the model");
   steps.finish();
   const bool saved = saver->finish();
-  io::export_model(
-      store, run.source.side_files,
-      {.folder = run.folder.model(), .type = machine.compute, .replace = run.continues}, pool,
-      console.bytes_progress("saving the model"));
+  io::export_model(store, run.source.side_files,
+                   {.folder = run.folder.model(),
+                    .type = machine.compute,
+                    .replace = run.continues,
+                    .peers = &team.peers(),
+                    .writes = ranks.writes()},
+                   pool, console.bytes_progress("saving the model"));
   const Index done = trainer.state().step;
   console.line(fmt::format("{} after {} of {} steps; the model is in {}",
                            done < options.steps ? "stopped" : "done", done, options.steps,
