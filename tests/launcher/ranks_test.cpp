@@ -169,8 +169,8 @@ TEST_F(RankFaults, OneTooFewAreNamed) {
 TEST_F(RankFaults, AnotherConfigurationIsRefused) {
   const std::uint16_t port = parallel::free_port();
   std::vector<Started> ranks;
-  ranks.emplace_back(run("other", {"--rank-timeout", "20"}), parallel::torchrun(0, 2, port));
-  ranks.emplace_back(run("other", {"--rank-timeout", "20", "--lr", "1e-3"}),
+  ranks.emplace_back(run("other", {"--rank-timeout", "4"}), parallel::torchrun(0, 2, port));
+  ranks.emplace_back(run("other", {"--rank-timeout", "4", "--lr", "1e-3"}),
                      parallel::torchrun(1, 2, port));
   for (Started& rank : ranks) {
     EXPECT_EQ(rank.wait(), 2) << rank.output();
@@ -184,7 +184,7 @@ TEST_F(RankFaults, UnevenDataAreRefused) {
   const std::uint16_t port = parallel::free_port();
   std::vector<Started> ranks;
   for (int rank = 0; rank < 2; ++rank) {
-    std::vector<std::string> command = run("uneven", {"--rank-timeout", "20"});
+    std::vector<std::string> command = run("uneven", {"--rank-timeout", "4"});
     if (rank == 1) append(command, {"--data", path("short.txt")});
     ranks.emplace_back(command, parallel::torchrun(rank, 2, port));
   }
@@ -201,6 +201,7 @@ TEST_F(RankFaults, ATerminatedRankLetsAllSaveAndGoOnLater) {
   auto again = parallel::start_ranks(2, 2, long_run("term", {"--save-every", "1000000"}));
   ASSERT_TRUE(
       again[0].says("going on from step " + std::to_string(static_cast<int>(steps.back()))));
+  ASSERT_TRUE(again[0].says("loss"));  // before that a signal just ends it
   again[0].signal(SIGTERM);
   for (Started& rank : again) EXPECT_EQ(rank.wait(), 75) << rank.output();
 }
