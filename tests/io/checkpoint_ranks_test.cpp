@@ -272,8 +272,12 @@ TEST_F(RanksTest, OneThatGivesUpOrNeverAnswersFailsOnAll) {
   const auto before = files_of(saved_by_one("c"));
   const Stores stores = filled(layout, 2);
   for (const bool silent : {false, true}) {
-    PeerHub hub(layout.ranks(), silent ? std::chrono::seconds(1) : std::chrono::seconds(60));
-    std::latch others(2);  // have given up on it
+    PeerHub hub(layout.ranks());
+    std::latch waiting(2);  // for rank 2, the others
+    std::latch failed(2);
+    hub.arrives = [&](int rank, const std::string& name) {
+      if (rank != 2 && name.ends_with("written")) waiting.count_down();
+    };
     const auto failures = on_threads(layout.ranks(), [&](int rank) {
       const HostStore& store = *stores[static_cast<std::size_t>(rank)];
       SaveOptions own = options("c");
@@ -283,18 +287,22 @@ TEST_F(RanksTest, OneThatGivesUpOrNeverAnswersFailsOnAll) {
       const Index units = store.model().unit_count() - (rank == 2 ? 1 : 0);
       for (Index unit = 0; unit < units; ++unit) save.unit(unit);
       if (rank == 2) {
-        if (silent) others.wait();
+        waiting.wait();
+        if (silent) {
+          hub.lose(2);
+          failed.wait();
+        }
         throw Error("rank 2 has its own troubles");
       }
       try {
         save.wait();
       } catch (const Error&) {
-        others.count_down();
+        failed.count_down();
         throw;
       }
     });
     expect_all_failed(failures, {"rank 2"});
-    expect_all_failed({failures[0], failures[1]}, {silent ? "does not come" : "given up"});
+    expect_all_failed({failures[0], failures[1]}, {silent ? "is lost" : "given up"});
     EXPECT_TRUE(nothing_aside());
     EXPECT_TRUE(files_of(folder_ / "c") == before);
   }

@@ -2,6 +2,7 @@
 /// @file
 /// Ranks that are threads, and exchange through memory.
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <functional>
@@ -19,13 +20,18 @@ namespace megatrain::io {
 
 class PeerHub {
  public:
-  /// @param patience  of an exchange; then nobody meets any more
-  explicit PeerHub(int ranks, std::chrono::milliseconds patience = std::chrono::seconds(60))
-      : patience_(patience) {
+  explicit PeerHub(int ranks) {
     for (int rank = 0; rank < ranks; ++rank)
       peers_.push_back(std::make_unique<Rank>(*this, rank, ranks));
   }
   [[nodiscard]] Peers& of(int rank) { return *peers_[static_cast<std::size_t>(rank)]; }
+
+  /// From here on nobody waits for that rank.
+  void lose(int rank) {
+    const std::lock_guard lock(mutex_);
+    lost_ = "rank " + std::to_string(rank) + " is lost";
+    changed_.notify_all();
+  }
 
   /// Called by every rank with the name of an exchange that it comes to.
   std::function<void(int rank, const std::string& name)> arrives = {};
@@ -52,23 +58,17 @@ class PeerHub {
     meeting.resize(peers_.size());
     meeting[static_cast<std::size_t>(rank)] = std::string(bytes);
     changed_.notify_all();
-    const auto missing = [&]() -> std::optional<std::size_t> {
-      for (std::size_t r = 0; r < meeting.size(); ++r)
-        if (!meeting[r]) return r;
-      return std::nullopt;
+    const auto met = [&] {
+      return std::ranges::all_of(meeting, [](const auto& said) { return said.has_value(); });
     };
-    const bool met = changed_.wait_for(lock, patience_, [&] { return lost_ || !missing(); });
-    if (!met && !lost_) {
-      lost_ = "rank " + std::to_string(*missing()) + " does not come to '" + name + "'";
-      changed_.notify_all();
-    }
-    if (missing()) throw Error(*lost_);
+    const bool in_time =
+        changed_.wait_for(lock, std::chrono::seconds(60), [&] { return lost_ || met(); });
+    if (!met()) throw Error(in_time ? *lost_ : "nobody comes to '" + name + "'");
     std::vector<std::string> all;
     for (const auto& said : meeting) all.push_back(*said);
     return all;
   }
 
-  std::chrono::milliseconds patience_;
   std::vector<std::unique_ptr<Rank>> peers_;
   std::mutex mutex_;
   std::condition_variable changed_;
