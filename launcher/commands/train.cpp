@@ -17,11 +17,12 @@
 #include "launcher/exit_codes.h"
 #include "launcher/metrics_file.h"
 #include "launcher/options/config_file.h"
+#include "launcher/output_file.h"
 #include "launcher/process/environment.h"
 #include "launcher/run_folder.h"
 #include "launcher/session/banner.h"
 #include "launcher/session/checkpoint_saver.h"
-#include "launcher/session/measure.h"
+#include "launcher/session/measure/peak.h"
 #include "launcher/session/model_source.h"
 #include "launcher/session/plans.h"
 #include "launcher/session/resume.h"
@@ -43,17 +44,6 @@ void require_alone(const parallel::ProcessPlace& place) {
         fmt::format("this is {}, and train does not share its work among ranks yet: "
                     "start it once",
                     describe(place)));
-}
-
-/// Refuses what can be known before the run about where its trace shall go.
-void check_trace_file(const std::optional<std::string>& file) {
-  if (!file) return;
-  const std::filesystem::path path = *file;
-  if (std::filesystem::is_directory(path))
-    throw UserError(fmt::format("--trace {} is a folder; name a file", *file));
-  if (path.has_parent_path() && !std::filesystem::is_directory(path.parent_path()))
-    throw UserError(fmt::format("--trace {}: the folder {} does not exist", *file,
-                                path.parent_path().string()));
 }
 
 /// The options with everything decided that decides bits. Budgets that were left to the machine
@@ -197,7 +187,7 @@ int train(const RunOptions& options) {
   if (anew && io::file_exists(folder.config()))
     console.warning("an earlier run was ended before it saved anything; it begins anew");
   if (!continues) check_run_folder(folder, replaces, source.folder.value_or(""));
-  check_trace_file(options.trace);
+  check_output_file("--trace", options.trace);
   const TrainOptions training = training_options(options);
   const io::Dataset data = open_data(options, source);
   const Decisions decisions = decisions_of(options, data);
