@@ -77,7 +77,9 @@ struct NameOf {
   std::string_view operator()(const BiasGradient&) const { return "bias gradient"; }
   std::string_view operator()(const NormForward&) const { return "norm"; }
   std::string_view operator()(const NormBackward&) const { return "norm backward"; }
-  std::string_view operator()(const Rope&) const { return "rope"; }
+  std::string_view operator()(const Rope& op) const {
+    return op.inverse ? "rope backward" : "rope";
+  }
   std::string_view operator()(const SwigluForward&) const { return "swiglu"; }
   std::string_view operator()(const SwigluBackward&) const { return "swiglu backward"; }
   std::string_view operator()(const GeluForward&) const { return "gelu"; }

@@ -33,7 +33,7 @@ std::string Trace::to_json() const {
 }
 
 std::string traces_to_json(std::span<const NamedTrace> traces) {
-  std::string json = "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[";
+  std::string json = R"({"displayTimeUnit":"ms","traceEvents":[)";
   std::string_view separator = "\n";
   const auto add = [&](const std::string& event) {
     json.append(separator).append(event);
@@ -41,10 +41,8 @@ std::string traces_to_json(std::span<const NamedTrace> traces) {
   };
   const auto add_name = [&](std::string_view what, std::size_t process, std::size_t row,
                             std::string_view name) {
-    add(
-        fmt::format("{{\"ph\":\"M\",\"pid\":{},\"tid\":{},\"name\":\"{}\",\"args\":{{\"name\":"
-                    "\"{}\"}}}}",
-                    process, row, what, name));
+    add(fmt::format(R"({{"ph":"M","pid":{},"tid":{},"name":"{}","args":{{"name":"{}"}}}})", process,
+                    row, what, name));
   };
   for (std::size_t p = 0; p < traces.size(); ++p) {
     const std::size_t process = p + 1;
@@ -52,10 +50,9 @@ std::string traces_to_json(std::span<const NamedTrace> traces) {
     for (std::size_t s = 0; s < kStreams; ++s)
       add_name("thread_name", process, s, name(static_cast<StreamId>(s)));
     for (const TraceSpan& span : traces[p].trace->spans)
-      add(fmt::format(
-          "{{\"ph\":\"X\",\"pid\":{},\"tid\":{},\"name\":\"{}\",\"ts\":{:.3f},\"dur\":{:.3f}}}",
-          process, static_cast<int>(span.stream), span.name, span.begin * 1e6,
-          (span.end - span.begin) * 1e6));
+      add(fmt::format(R"({{"ph":"X","pid":{},"tid":{},"name":"{}","ts":{:.3f},"dur":{:.3f}}})",
+                      process, static_cast<int>(span.stream), span.name, span.begin * 1e6,
+                      (span.end - span.begin) * 1e6));
   }
   return json + "\n]}\n";
 }

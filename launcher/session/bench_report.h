@@ -1,6 +1,6 @@
 #pragma once
 /// @file
-/// What `bench` found, for a person and for machines. docs/benchmarks/reading.md explains it.
+/// What `bench` found, for a person and for machines. docs/benchmarks/bench.md explains it.
 
 #include <optional>
 #include <string>

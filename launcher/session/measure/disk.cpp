@@ -51,7 +51,7 @@ double measure_disk(const std::filesystem::path& folder) {
   Index written = 0;
   while (written < kMostBlocks && seconds < kDiskSeconds) {
     const double begin = seconds_now();
-    constexpr Index kRound = 4 * kWriters;
+    constexpr Index kRound = Index{4} * kWriters;
     writers.for_each(kRound, [&](Index i) {
       const io::BlockPool::Block block = blocks.acquire();
       // Bytes that no disk can make short.

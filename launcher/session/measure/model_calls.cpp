@@ -14,8 +14,10 @@ namespace megatrain::launcher {
 
 namespace {
 
-/// On a GPU long enough for clocks to fall to what the power allows.
-double least_seconds(DeviceKind kind) { return kind == DeviceKind::cuda ? 0.5 : 0.05; }
+/// On a GPU long enough for clocks to fall to what the power allows, where a call needs much of it.
+double least_seconds(DeviceKind kind, const MeasuredCall& call) {
+  return kind == DeviceKind::cuda && call.work.bytes == 0 ? 0.5 : 0.1;
+}
 
 /// Different calls, in the order of their first appearance.
 class CallList {
@@ -59,14 +61,18 @@ using Enqueue = std::function<void(const ops::Ops&, Stream&)>;
 void measure(Machine& machine, Stream& stream, CallList& list) {
   // Products first: they leave their inputs as they are, while what follows may turn them into
   // zeros, on which processors are faster.
-  std::vector<std::size_t> order(list.calls.size());
-  for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
-  std::ranges::stable_partition(
-      order, [&](std::size_t i) { return list.calls[i].work.product_flops > 0; });
-  for (const std::size_t i : order)
-    list.calls[i].seconds =
-        seconds_a_call([&] { ops::replay(*machine.ops, stream, list.arguments[i]); },
-                       [&] { stream.synchronize(); }, least_seconds(machine.kind));
+  for (const bool products : {true, false}) {
+    std::vector<std::size_t> of;
+    std::vector<Repeated> repeated;
+    for (std::size_t i = 0; i < list.calls.size(); ++i) {
+      if ((list.calls[i].work.product_flops > 0) != products) continue;
+      of.push_back(i);
+      repeated.push_back({[&, i] { ops::replay(*machine.ops, stream, list.arguments[i]); },
+                          least_seconds(machine.kind, list.calls[i])});
+    }
+    const std::vector<double> seconds = seconds_of_calls(repeated, [&] { stream.synchronize(); });
+    for (std::size_t n = 0; n < of.size(); ++n) list.calls[of[n]].seconds = seconds[n];
+  }
 }
 
 void measure_blocks(Machine& machine, Stream& stream, const Model& model, const Choices& choices,

@@ -13,22 +13,34 @@ double seconds_now() {
   return std::chrono::duration<double>(Clock::now().time_since_epoch()).count();
 }
 
-double seconds_a_call(const std::function<void()>& enqueue, const std::function<void()>& wait,
-                      double least_seconds) {
-  const auto round = [&](Index calls) {
+std::vector<double> seconds_of_calls(std::span<const Repeated> calls,
+                                     const std::function<void()>& wait) {
+  const auto round = [&](const Repeated& call, Index times) {
     const double begin = seconds_now();
-    for (Index i = 0; i < calls; ++i) enqueue();
+    for (Index i = 0; i < times; ++i) call.enqueue();
     wait();
     return seconds_now() - begin;
   };
-  (void)round(1);  // warms up
-  constexpr std::size_t kRounds = 5;
-  std::array<double, kRounds> seconds{};
-  Index calls = 1;
-  while ((seconds[0] = round(calls)) < least_seconds / kRounds) calls *= 2;
-  for (std::size_t r = 1; r < kRounds; ++r) seconds[r] = round(calls);
-  std::ranges::sort(seconds);
-  return seconds[kRounds / 2] / static_cast<double>(calls);
+  constexpr std::size_t kRounds = 7;
+  std::vector<Index> times(calls.size(), 1);
+  for (std::size_t c = 0; c < calls.size(); ++c) {
+    (void)round(calls[c], 1);  // warms up
+    while (round(calls[c], times[c]) < calls[c].least_seconds / kRounds) times[c] *= 2;
+  }
+  std::vector<std::array<double, kRounds>> seconds(calls.size());
+  for (std::size_t r = 0; r < kRounds; ++r)
+    for (std::size_t c = 0; c < calls.size(); ++c) seconds[c][r] = round(calls[c], times[c]);
+  std::vector<double> medians;
+  for (std::size_t c = 0; c < calls.size(); ++c) {
+    std::ranges::sort(seconds[c]);
+    medians.push_back(seconds[c][kRounds / 2] / static_cast<double>(times[c]));
+  }
+  return medians;
+}
+
+double seconds_a_call(const std::function<void()>& enqueue, const std::function<void()>& wait,
+                      double least_seconds) {
+  return seconds_of_calls(std::array{Repeated{enqueue, least_seconds}}, wait).front();
 }
 
 Scratch::Scratch(Device& device, Stream& stream, Index bytes) : memory_(device.allocate(bytes)) {

@@ -4,6 +4,8 @@
 
 #include <functional>
 #include <memory>
+#include <span>
+#include <vector>
 
 #include "core/device/device.h"
 
@@ -11,9 +13,18 @@ namespace megatrain::launcher {
 
 double seconds_now();
 
-/// Seconds that one call takes: the median of five rounds of as many calls as it takes to keep busy
-/// for `least_seconds` in all, so that what else the machine does for a moment does not count.
-/// @param wait  returns when the work that `enqueue` started is done
+/// A call that is measured.
+struct Repeated {
+  std::function<void()> enqueue;
+  double least_seconds = 0;  ///< for which it is kept up, all repetitions together
+};
+
+/// Seconds that each of the calls takes: the median of rounds, in which all have their turn, so
+/// that what else the machine does for a while does not fall on one of them alone.
+/// @param wait  returns when the work that a call started is done
+std::vector<double> seconds_of_calls(std::span<const Repeated> calls,
+                                     const std::function<void()>& wait);
+/// The same of one call.
 double seconds_a_call(const std::function<void()>& enqueue, const std::function<void()>& wait,
                       double least_seconds);
 
