@@ -1,9 +1,13 @@
 // `megatrain bench` as a user runs it, and its pieces.
 
 #include <algorithm>
+#include <array>
+#include <chrono>
 #include <filesystem>
+#include <thread>
 
 #include "launcher/session/bench_run.h"
+#include "launcher/session/measure/timing.h"
 #include "tests/launcher/run_test.h"
 
 namespace megatrain::launcher {
@@ -42,6 +46,27 @@ TEST(BenchRun, TellsTheMiddle) {
   EXPECT_EQ(run.median(), 2.5);
   EXPECT_EQ(run.least(), 1);
   EXPECT_EQ(run.most(), 5);
+}
+
+TEST(Timing, GivesEveryCallItsTurnAndItsOwnTime) {
+  std::string order;
+  bool waited = true;
+  const auto call = [&](char name, int milliseconds) {
+    return Repeated{.enqueue =
+                        [&order, &waited, name, milliseconds] {
+                          order += name;
+                          waited = false;
+                          std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds));
+                        },
+                    .least_seconds = 0.007};
+  };
+  const std::vector<double> seconds =
+      seconds_of_calls(std::array{call('a', 3), call('b', 2)}, [&] { waited = true; });
+  ASSERT_EQ(seconds.size(), 2u);
+  EXPECT_GE(seconds[0], 0.003);
+  EXPECT_GE(seconds[1], 0.002);
+  EXPECT_TRUE(waited);
+  EXPECT_TRUE(order.ends_with("abababababab")) << order;
 }
 
 class Bench : public RunTest {

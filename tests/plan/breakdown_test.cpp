@@ -14,7 +14,7 @@ namespace {
 class Script {
  public:
   Script() {
-    rates_.flops = rates_.attention = rates_.attention_backward = rates_.device_bandwidth = 1;
+    rates.flops = rates.attention = rates.attention_backward = rates.device_bandwidth = 1;
   }
 
   /// @param after  instructions of this body that it waits for
@@ -22,12 +22,12 @@ class Script {
   std::int32_t add(OpCode op, StreamId stream, double begin, double end,
                    std::initializer_list<std::int32_t> after = {}, const Cost& cost = {}) {
     Instruction i{.op = op, .stream = stream, .cost = cost};
-    i.waits_begin = static_cast<std::uint32_t>(plan_.body.waits.size());
-    for (const std::int32_t on : after) plan_.body.waits.push_back({on, bodies_back_});
-    i.waits_end = static_cast<std::uint32_t>(plan_.body.waits.size());
-    plan_.body.instructions.push_back(i);
-    trace_.spans.push_back({"", stream, begin, end});
-    return static_cast<std::int32_t>(trace_.spans.size()) - 1;
+    i.waits_begin = static_cast<std::uint32_t>(plan.body.waits.size());
+    for (const std::int32_t on : after) plan.body.waits.push_back({on, bodies_back_});
+    i.waits_end = static_cast<std::uint32_t>(plan.body.waits.size());
+    plan.body.instructions.push_back(i);
+    trace.spans.push_back({"", stream, begin, end});
+    return static_cast<std::int32_t>(trace.spans.size()) - 1;
   }
   std::int32_t compute(double begin, double end, std::initializer_list<std::int32_t> after = {}) {
     return add(OpCode::forward, StreamId::compute, begin, end, after, {.flops = 1});
@@ -43,15 +43,15 @@ class Script {
 
   /// The parts in order; expects that they add up to the step.
   std::array<double, kStepParts> parts() const {
-    const StepBreakdown result = break_down(plan_, trace_, rates_);
+    const StepBreakdown result = break_down(plan, trace, rates);
     EXPECT_NEAR(std::accumulate(result.parts.begin(), result.parts.end(), 0.0), result.seconds,
                 1e-9);
     return result.parts;
   }
 
-  Plan plan_;
-  Trace trace_;
-  Rates rates_;
+  Plan plan;
+  Trace trace;
+  Rates rates;
 
  private:
   std::int32_t bodies_back_ = 0;
@@ -62,7 +62,7 @@ using Parts = std::array<double, kStepParts>;  // products attention small recom
 
 TEST(Breakdown, SharesOutABlockByRates) {
   Script script;
-  script.rates_ = {.flops = 2, .attention = 1, .attention_backward = 0.5, .device_bandwidth = 4};
+  script.rates = {.flops = 2, .attention = 1, .attention_backward = 0.5, .device_bandwidth = 4};
   const Cost cost{.flops = 8, .attention_flops = 3, .device_bytes = 12};  // 4 s, 3 s, 3 s
   script.add(OpCode::forward, StreamId::compute, 0, 20, {}, cost);
   EXPECT_EQ(script.parts(), (Parts{8, 6, 6, 0, 0, 0, 0}));
@@ -155,10 +155,10 @@ TEST(Breakdown, ClocksThatDisagreeALittleLoseNothing) {
 TEST(Breakdown, ATraceOfAnotherPlanIsRefused) {
   Script script;
   script.compute(0, 1);
-  script.trace_.spans.front().stream = StreamId::fetch;
-  EXPECT_THROW((void)break_down(script.plan_, script.trace_, script.rates_), LogicError);
-  script.trace_.spans.clear();
-  EXPECT_THROW((void)break_down(script.plan_, script.trace_, script.rates_), LogicError);
+  script.trace.spans.front().stream = StreamId::fetch;
+  EXPECT_THROW((void)break_down(script.plan, script.trace, script.rates), LogicError);
+  script.trace.spans.clear();
+  EXPECT_THROW((void)break_down(script.plan, script.trace, script.rates), LogicError);
 }
 
 /// Rates at which nothing is slow but what a test slows down.

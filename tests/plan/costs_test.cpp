@@ -76,7 +76,7 @@ TEST(Costs, CountWhatElementWiseKernelsMove) {
   const Costs costs(Model(c), choices_with(Keep::boundary, c.layers));
   // Two norms, rope in place on q and k, and the activation of two inputs.
   const Index a_token =
-      2 * 2 * c.hidden + 2 * (c.heads + c.kv_heads) * c.head_dim + 3 * c.intermediate;
+      Index{2} * 2 * c.hidden + Index{2} * (c.heads + c.kv_heads) * c.head_dim + 3 * c.intermediate;
   EXPECT_EQ(costs.forward(0).device_bytes, kShape.tokens() * a_token * 4);
   // Seven products, two norms, rope, attention, the activation.
   EXPECT_EQ(costs.forward(0).launches, 12);
