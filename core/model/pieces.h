@@ -50,10 +50,6 @@ class Linear {
   [[nodiscard]] Index out() const { return out_; }
   /// Scratch that backward needs besides a Gemm's.
   [[nodiscard]] Index workspace_bytes(Index rows) const;
-  /// Multiply-adds x 2 of one product.
-  [[nodiscard]] double flops(Index rows) const {
-    return 2.0 * double(rows) * double(in_) * double(out_);
-  }
 
   /// y [rows, out] = x [rows, in] . W^T + b + residual; residual has y's shape, nullptr: none.
   void forward(const Launch& launch, Index rows, const std::byte* weights, const void* x, void* y,

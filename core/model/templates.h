@@ -74,11 +74,6 @@ class Block {
   /// May overwrite kept and recomputed.
   void backward(const ops::Ops& ops, Stream& stream, Keep keep, const BlockBuffers& buffers) const;
 
-  /// Multiply-adds x 2 of the matrix products, and of causal attention, for the cost model.
-  [[nodiscard]] double forward_flops() const;
-  [[nodiscard]] double recompute_flops(Keep keep) const;
-  [[nodiscard]] double backward_flops() const;
-
  private:
   friend class BlockPass;
 
@@ -147,8 +142,6 @@ class Head {
   /// Logits [count, vocabulary] in the compute type of the tokens first..first+count-1 of input.
   void logits(const ops::Ops& ops, Stream& stream, const HeadBuffers& buffers, Index first,
               Index count, void* out) const;
-  [[nodiscard]] double forward_flops() const;
-  [[nodiscard]] double visit_flops() const;
 
  private:
   const ModelConfig* config_;

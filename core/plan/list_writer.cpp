@@ -8,14 +8,15 @@ std::int32_t id(Index value) { return static_cast<std::int32_t>(value); }
 
 ListWriter::ListWriter(const Model& model, const Choices& choices, const Layout& layout,
                        PlanBuilder& builder)
-    : model_(model), choices_(choices), layout_(layout), builder_(builder) {
-  for (Index b = 0; b < model.config().layers; ++b)
-    blocks_.emplace_back(model, b + 1, choices.compute, choices.micro_batch);
-}
+    : model_(model),
+      choices_(choices),
+      layout_(layout),
+      builder_(builder),
+      costs_(model, choices) {}
 
 void ListWriter::begin(InstructionList& list) {
   builder_.begin(list);
-  slot_of_.assign(blocks_.size(), -1);
+  slot_of_.assign(Layout::at(model_.config().layers), -1);
   free_slots_ = {};
   for (const BufferId slot : layout_.slots) free_slots_.add(slot);
 }
@@ -163,7 +164,7 @@ void ListWriter::forward(Index b, Index wave, Index micro_batch, BufferId kept, 
        .unit = id(b + 1),
        .micro_batch = id(micro_batch),
        .wave = id(wave),
-       .cost = {.flops = block(b).forward_flops(), .device_bytes = 12 * activation_bytes()}},
+       .cost = costs_.forward(b)},
       {{slot_of_[Layout::at(b)], Role::weights, Access::read},
        {layout_.constants, Role::constants, Access::read},
        {input, Role::input, Access::read},

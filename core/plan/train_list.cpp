@@ -103,7 +103,6 @@ void TrainListWriter::forward_wave(Index wave) {
 
 void TrainListWriter::head_visit(Index wave) {
   const Index unit = model_.head_unit();
-  const Head head(model_, choices_.compute, choices_.micro_batch);
   const bool tied = model_.config().tied_embeddings;
   const BufferId table_accumulator = tied ? layout_.table_accumulator : -1;
   writer_.fetch_head(wave);
@@ -121,7 +120,7 @@ void TrainListWriter::head_visit(Index wave) {
                  .micro_batch = id(micro_batch),
                  .wave = id(wave),
                  .accumulate = accumulate,
-                 .cost = {.flops = head.visit_flops()}},
+                 .cost = writer_.costs().head()},
                 {{layout_.head_slot, Role::weights, Access::read},
                  {tied ? layout_.table_slot : -1, Role::table, Access::read},
                  {layout_.batch_of[at(micro_batch)], Role::batch, Access::read},
@@ -143,10 +142,7 @@ void TrainListWriter::recompute(Index block, Index wave, Index local, BufferId i
                .unit = id(block + 1),
                .micro_batch = id(choices_.wave_begin(wave) + local),
                .wave = id(wave),
-               .cost = {.flops = output >= 0 ? writer_.block(block).forward_flops()
-                                             : writer_.block(block).recompute_flops(
-                                                   choices_.keep_of(block)),
-                        .device_bytes = 10 * writer_.activation_bytes()}},
+               .cost = writer_.costs().recompute(block, output >= 0)},
               {{writer_.hold(block, wave), Role::weights, Access::read},
                {layout_.constants, Role::constants, Access::read},
                {input, Role::input, Access::read},
@@ -165,8 +161,7 @@ void TrainListWriter::backward(Index block, Index wave, Index local, BufferId in
                .micro_batch = id(choices_.wave_begin(wave) + local),
                .wave = id(wave),
                .accumulate = accumulate,
-               .cost = {.flops = writer_.block(block).backward_flops(),
-                        .device_bytes = 20 * writer_.activation_bytes()}},
+               .cost = writer_.costs().backward(block)},
               {{writer_.hold(block, wave), Role::weights, Access::read},
                {layout_.constants, Role::constants, Access::read},
                {input, Role::input, Access::read},
@@ -279,12 +274,13 @@ void TrainListWriter::finish_gradient(Index unit, Index wave, BufferId accumulat
     return;
   }
   if (choices_.replicas > 1)
-    writer_.add({.op = OpCode::all_reduce,
-                 .stream = StreamId::scatter,
-                 .unit = id(unit),
-                 .wave = id(wave),
-                 .cost = {.peer_bytes = elements * 4 * 2}},
-                {{accumulator, Role::gradient, Access::read_write}});
+    writer_.add(
+        {.op = OpCode::all_reduce,
+         .stream = StreamId::scatter,
+         .unit = id(unit),
+         .wave = id(wave),
+         .cost = {.peer_bytes = 2 * elements * 4 * (choices_.replicas - 1) / choices_.replicas}},
+        {{accumulator, Role::gradient, Access::read_write}});
   // Behind a sum over ranks it would hold up the next unit's backward pass.
   const StreamId reducing = choices_.ranks() > 1 ? StreamId::scatter : StreamId::compute;
   const Index piece = choices_.staging_elements;

@@ -308,15 +308,20 @@ TEST(RatesFile, RoundTripsAndRefusesNonsense) {
   }
 }
 
-TEST(RatesFile, IsDescribedWithUnits) {
-  Rates rates;
-  rates.flops = 1.5e12;
-  rates.device_bandwidth = 3.0 * (1 << 30);
-  rates.update = 4e8;
-  rates.launch = 5e-6;
-  const std::string text = describe(rates);
-  for (const char* part : {"1500 GFLOP/s", "3.00 GiB/s", "400 million elements/s", "5 us"})
-    EXPECT_NE(text.find(part), std::string::npos) << text;
+TEST(RatesFile, AttentionIsAsFastAsProductsInFilesThatLackIt) {
+  const auto path = std::filesystem::path(::testing::TempDir()) / "rates.txt";
+  Rates rates = assumed_rates(DeviceKind::cpu, DType::f32);
+  rates.attention = 3e9;
+  std::string text = format_rates(rates);
+  std::ofstream(path) << text;
+  EXPECT_EQ(read_rates(path).attention, 3e9);
+  for (const std::string_view name : {"attention_backward", "attention"}) {
+    const auto begin = text.find(std::string(name) + " = ");
+    text.erase(begin, text.find('\n', begin) + 1 - begin);
+  }
+  std::ofstream(path) << text;
+  EXPECT_EQ(read_rates(path).attention, rates.flops);
+  EXPECT_EQ(read_rates(path).attention_backward, rates.flops);
 }
 
 }  // namespace
