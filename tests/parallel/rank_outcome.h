@@ -40,7 +40,7 @@ inline PlanCase with_ranks(PlanCase c) {
 /// Trains kSteps. Checks what ranks must have in common: losses, norms, and replicas' slices.
 template <class Groups = LocalGroups>
 Outcome run(const PlanCase& c, const RankLayout& layout, const RigOptions& options = {},
-            Groups&& groups = {}) {
+            Groups&& groups = Groups()) {
   Outcome all;
   const Model model(c.config);
   for (const Unit& unit : model.units())

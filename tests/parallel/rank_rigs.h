@@ -60,7 +60,7 @@ inline Choices share_of(Choices choices, const RankLayout& layout, int rank) {
 /// @param groups  connects them, as LocalGroups does
 template <class Body, class Groups = LocalGroups>
 void with_rigs(const ModelConfig& config, const Choices& choices, const RankLayout& layout,
-               const RigOptions& options, const Body& body, Groups&& groups = {}) {
+               const RigOptions& options, const Body& body, Groups&& groups = Groups()) {
   const auto failures = on_threads(layout.ranks(), [&](int rank) {
     const DataRanks ranks(rank, layout.ranks(), layout.shards);
     RigOptions own = options;
