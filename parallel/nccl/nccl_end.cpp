@@ -62,6 +62,7 @@ NcclEnd::NcclEnd(CudaDevice& device, std::shared_ptr<KeyValueStore> store, std::
 // --- The owner ---
 
 void NcclEnd::connect() {
+  throw_failure(fmt::format("connecting '{}'", name_));
   const Clock::time_point until = Clock::now() + timeout_;
   const auto left = [&] {
     return std::max(milliseconds(0), std::chrono::ceil<milliseconds>(until - Clock::now()));
@@ -83,7 +84,7 @@ void NcclEnd::connect() {
     const std::lock_guard lock(mutex_);
     connecting_until_ = until;
   }
-  run("connecting", [&] { return ncclCommInitRankConfig(&comm_, size_, id, rank_, &config); });
+  run(fmt::format("connecting '{}'", name_), [&] { return ncclCommInitRankConfig(&comm_, size_, id, rank_, &config); });
   const std::lock_guard lock(mutex_);
   connecting_until_.reset();
 }

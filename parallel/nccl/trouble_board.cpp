@@ -126,7 +126,7 @@ PeerError TroubleBoard::ask(const std::string& what, const Progress& progress) {
     if (!words) {
       silent.push_back(other);
     } else if (!words->blamed.empty()) {
-      return {fmt::format("rank {} gave up: {}", other, words->text), words->blamed};
+      return {fmt::format("{}; rank {} gave up: {}", what, other, words->text), words->blamed};
     } else if (words->progress <= least) {
       if (words->progress < least) behind.clear();
       least = words->progress;
