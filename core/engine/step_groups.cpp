@@ -15,6 +15,10 @@ void StepGroups::sum(std::span<double> values) {
   replicas->sum(values);
 }
 
+void StepGroups::check() {
+  for (Communicator* group : {gather.get(), scatter.get(), replicas.get()}) group->check();
+}
+
 void StepGroups::abort(std::string_view reason) noexcept {
   for (Communicator* group : {gather.get(), scatter.get(), replicas.get()}) group->abort(reason);
 }

@@ -26,6 +26,8 @@ struct StepGroups {
   void sum(std::span<double> values);
   /// The same over the shard group, whose ranks hold a model once.
   void sum_slices(std::span<double> values) { scatter->sum(values); }
+  /// Returns when no collective of theirs has failed. See Communicator::check. @throws PeerError
+  void check();
   /// Ends all of them, for all ranks. See Communicator::abort.
   void abort(std::string_view reason) noexcept;
 };
