@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <iterator>
 
+#include "parallel/nccl/nccl_transport.h"
 #include "parallel/world/addresses.h"
 #include "parallel/world/world.h"
 #include "tests/parallel/meeting.h"
@@ -38,12 +39,30 @@ TEST(AddressesTest, WhoServesIsWhereOthersWent) {
   EXPECT_EQ(reachable_address(ends, 2), "10.0.0.2");
 }
 
+/// Says that it is a GPU, and has nothing of one.
+class NoGpu final : public Device {
+ public:
+  NoGpu() { info_.kind = DeviceKind::cuda; }
+  [[nodiscard]] const DeviceInfo& info() const override { return info_; }
+  std::unique_ptr<Stream> make_stream(std::string_view) override { return {}; }
+  std::unique_ptr<Event> make_event() override { return {}; }
+  std::unique_ptr<TimedEvent> make_timed_event() override { return {}; }
+  std::unique_ptr<DeviceMemory> allocate(std::int64_t) override { return {}; }
+  std::unique_ptr<HostRegistration> register_host(void*, std::int64_t) override { return {}; }
+  [[nodiscard]] std::int64_t free_bytes() const override { return 0; }
+  [[nodiscard]] std::int64_t reserve_bytes() const override { return 0; }
+
+ private:
+  DeviceInfo info_;
+};
+
 TEST(WorldTest, AloneNeedsNoNetwork) {
   ProcessPlace place;
   place.rendezvous = {"no.such.host.invalid", 1};
   const std::ptrdiff_t open_before = descriptors();
   const std::ptrdiff_t threads_before = threads();
-  World world(place, {.device = DeviceKind::cuda});
+  NoGpu device;
+  World world(place, {.device = &device});
   EXPECT_EQ(world.rank(), 0);
   EXPECT_EQ(world.size(), 1);
   EXPECT_EQ(world.place(), place);
@@ -97,23 +116,6 @@ TEST(WorldTest, AgreesAmongRanks) {
     world.barrier("end", kPatience);
   });
 }
-
-/// Says that it is a GPU, and has nothing of one.
-class NoGpu final : public Device {
- public:
-  NoGpu() { info_.kind = DeviceKind::cuda; }
-  [[nodiscard]] const DeviceInfo& info() const override { return info_; }
-  std::unique_ptr<Stream> make_stream(std::string_view) override { return {}; }
-  std::unique_ptr<Event> make_event() override { return {}; }
-  std::unique_ptr<TimedEvent> make_timed_event() override { return {}; }
-  std::unique_ptr<DeviceMemory> allocate(std::int64_t) override { return {}; }
-  std::unique_ptr<HostRegistration> register_host(void*, std::int64_t) override { return {}; }
-  [[nodiscard]] std::int64_t free_bytes() const override { return 0; }
-  [[nodiscard]] std::int64_t reserve_bytes() const override { return 0; }
-
- private:
-  DeviceInfo info_;
-};
 
 TEST(WorldTest, RefusesWhatItCannotConnect) {
   NoGpu device;
