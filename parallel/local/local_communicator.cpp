@@ -14,9 +14,9 @@
 #include <utility>
 
 #include "core/device/cpu/thread_sanitizer.h"
+#include "core/engine/solo_communicator.h"
 #include "parallel/cpu/cpu_communicator.h"
 #include "parallel/cpu/rank_order_sum.h"
-#include "core/engine/solo_communicator.h"
 
 namespace megatrain {
 

@@ -84,7 +84,8 @@ void NcclEnd::connect() {
     const std::lock_guard lock(mutex_);
     connecting_until_ = until;
   }
-  run(fmt::format("connecting '{}'", name_), [&] { return ncclCommInitRankConfig(&comm_, size_, id, rank_, &config); });
+  run(fmt::format("connecting '{}'", name_),
+      [&] { return ncclCommInitRankConfig(&comm_, size_, id, rank_, &config); });
   const std::lock_guard lock(mutex_);
   connecting_until_.reset();
 }
