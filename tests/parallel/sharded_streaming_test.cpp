@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "core/plan/checker.h"
+#include "tests/parallel/idle_communicator.h"
 #include "tests/parallel/rank_outcome.h"
 
 namespace megatrain::testing {
@@ -121,23 +122,12 @@ TEST(Ranks, OneThatFailsEndsTheStepOfAll) {
 }
 
 /// A collective of a GPU that is aborted leaves garbage behind, and an event that is reached.
-class Aborted final : public Communicator {
+class Aborted final : public IdleCommunicator {
  public:
   explicit Aborted(const bool& failed) : failed_(failed) {}
-  [[nodiscard]] int rank() const override { return 0; }
-  [[nodiscard]] int size() const override { return 1; }
-  [[nodiscard]] std::string_view name() const override { return "aborted"; }
-  void all_gather(Stream&, const void*, void*, Index, DType) override {}
-  void reduce_scatter(Stream&, const float*, float*, Index) override {}
-  void all_reduce(Stream&, float*, Index) override {}
-  void broadcast(Stream&, void*, Index, DType, int) override {}
-  void sum(std::span<double>) override {}
-  [[nodiscard]] double max(double value) override { return value; }
-  void barrier(std::chrono::milliseconds) override {}
   void check() override {
     if (failed_) throw PeerError("rank 1 is gone", {1});
   }
-  void abort(std::string_view) noexcept override {}
 
  private:
   const bool& failed_;
