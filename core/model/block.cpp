@@ -67,7 +67,7 @@ double attention_product_flops(const ops::AttentionShape& shape) {
 class BlockPass {
  public:
   BlockPass(const Block& block, const ops::Ops& ops, Stream& stream, Keep keep,
-            const BlockBuffers& buffers)
+            const BlockBuffers& buffers, const PartGroup& parts)
       : block_(block),
         config_(*block.config_),
         buffers_(buffers),
@@ -75,7 +75,8 @@ class BlockPass {
         launch_{.ops = ops,
                 .stream = stream,
                 .type = block.compute_.type,
-                .workspace = {.data = buffers.temporary, .bytes = block.temporary_bytes()}},
+                .workspace = {.data = buffers.temporary, .bytes = block.temporary_bytes()},
+                .parts = parts},
         tokens_(block.shape_.tokens()) {}
 
   void normalise_input() const {
@@ -318,7 +319,7 @@ class BlockPass {
 };
 
 Block::Block(const Model& model, Index unit, const ComputeConfig& compute, MicroBatchShape shape)
-    : config_(&model.config()),
+    : config_(&model.part_config()),
       compute_(compute),
       shape_(shape),
       attention_(attention_shape(*config_, block_of(model, unit).layer, compute.type, shape)),
@@ -359,9 +360,9 @@ Index Block::temporary_bytes() const {
   return bytes;
 }
 
-void Block::forward(const ops::Ops& ops, Stream& stream, Keep keep,
-                    const BlockBuffers& buffers) const {
-  const BlockPass pass(*this, ops, stream, keep, buffers);
+void Block::forward(const ops::Ops& ops, Stream& stream, Keep keep, const BlockBuffers& buffers,
+                    const PartGroup& parts) const {
+  const BlockPass pass(*this, ops, stream, keep, buffers, parts);
   pass.normalise_input();
   pass.project_qkv();
   pass.normalise_heads();
@@ -373,9 +374,9 @@ void Block::forward(const ops::Ops& ops, Stream& stream, Keep keep,
   pass.project_down();
 }
 
-void Block::recompute(const ops::Ops& ops, Stream& stream, Keep keep,
-                      const BlockBuffers& buffers) const {
-  const BlockPass pass(*this, ops, stream, keep, buffers);
+void Block::recompute(const ops::Ops& ops, Stream& stream, Keep keep, const BlockBuffers& buffers,
+                      const PartGroup& parts) const {
+  const BlockPass pass(*this, ops, stream, keep, buffers, parts);
   pass.normalise_input();
   if (keep == Keep::boundary) pass.project_qkv();
   pass.normalise_heads();
@@ -389,9 +390,9 @@ void Block::recompute(const ops::Ops& ops, Stream& stream, Keep keep,
   if (buffers.output != nullptr) pass.project_down();
 }
 
-void Block::backward(const ops::Ops& ops, Stream& stream, Keep keep,
-                     const BlockBuffers& buffers) const {
-  const BlockPass pass(*this, ops, stream, keep, buffers);
+void Block::backward(const ops::Ops& ops, Stream& stream, Keep keep, const BlockBuffers& buffers,
+                     const PartGroup& parts) const {
+  const BlockPass pass(*this, ops, stream, keep, buffers, parts);
   pass.backward_mlp();
   pass.backward_attention();
 }
@@ -408,6 +409,20 @@ double Block::recompute_flops(Keep keep) const {
              attention_output_.flops(tokens);
   if (keep != Keep::all) flops += gate_up_.flops(tokens);
   return flops;
+}
+
+Index Block::forward_summed() const {
+  return recompute_summed(Keep::boundary) + down_.summed_forward(shape_.tokens(), compute_.type);
+}
+
+Index Block::recompute_summed(Keep keep) const {
+  return keep == Keep::boundary ? attention_output_.summed_forward(shape_.tokens(), compute_.type)
+                                : 0;
+}
+
+Index Block::backward_summed() const {
+  return qkv_.summed_backward(shape_.tokens(), compute_.type) +
+         gate_up_.summed_backward(shape_.tokens(), compute_.type);
 }
 
 double Block::backward_flops() const {

@@ -8,6 +8,10 @@
 /// an accumulator clears it once, and those elements stay zero.
 ///
 /// Every pointer is 256-byte aligned. A model outlives its templates.
+///
+/// A template of one of several parts of a model takes the group in which it meets the others. What
+/// goes in and out of it (boundaries, gradient streams, losses) is whole, and the same on each
+/// part.
 
 #include <optional>
 
@@ -65,19 +69,26 @@ class Block {
   [[nodiscard]] Index temporary_bytes() const;
 
   /// output = block(input); fills `kept`. Uses `recomputed` and `temporary` as scratch.
-  void forward(const ops::Ops& ops, Stream& stream, Keep keep, const BlockBuffers& buffers) const;
+  void forward(const ops::Ops& ops, Stream& stream, Keep keep, const BlockBuffers& buffers,
+               const PartGroup& parts = kOnlyPart) const;
   /// Fills `recomputed` from input and `kept`, each intermediate exactly once. With
   /// buffers.output also computes the output (inside a segment); without, never the down
   /// projection. Every bit equals forward's.
-  void recompute(const ops::Ops& ops, Stream& stream, Keep keep, const BlockBuffers& buffers) const;
+  void recompute(const ops::Ops& ops, Stream& stream, Keep keep, const BlockBuffers& buffers,
+                 const PartGroup& parts = kOnlyPart) const;
   /// Needs recompute's results. Accumulates weight gradients and turns d(output) into d(input).
   /// May overwrite kept and recomputed.
-  void backward(const ops::Ops& ops, Stream& stream, Keep keep, const BlockBuffers& buffers) const;
+  void backward(const ops::Ops& ops, Stream& stream, Keep keep, const BlockBuffers& buffers,
+                const PartGroup& parts = kOnlyPart) const;
 
   /// Multiply-adds x 2 of the matrix products, and of causal attention, for the cost model.
   [[nodiscard]] double forward_flops() const;
   [[nodiscard]] double recompute_flops(Keep keep) const;
   [[nodiscard]] double backward_flops() const;
+  /// Bytes that are summed over the parts.
+  [[nodiscard]] Index forward_summed() const;
+  [[nodiscard]] Index recompute_summed(Keep keep) const;
+  [[nodiscard]] Index backward_summed() const;
 
  private:
   friend class BlockPass;
@@ -110,13 +121,22 @@ struct EmbeddingBuffers {
 class Embedding {
  public:
   Embedding(const Model& model, const ComputeConfig& compute, MicroBatchShape shape);
-  void forward(const ops::Ops& ops, Stream& stream, const EmbeddingBuffers& buffers) const;
-  /// Always adds into the table's gradient (see EmbeddingBuffers::gradient).
+  /// The table may be divided by rows: each part looks up its own, the first adds positions, and
+  /// the parts' results are summed.
+  void forward(const ops::Ops& ops, Stream& stream, const EmbeddingBuffers& buffers,
+               const PartGroup& parts = kOnlyPart) const;
+  /// Always adds into the table's gradient (see EmbeddingBuffers::gradient): the rows that are this
+  /// part's. The position table's gradient is found by every part.
   void backward(const ops::Ops& ops, Stream& stream, const EmbeddingBuffers& buffers) const;
+  /// Bytes that are summed over the parts in a forward pass.
+  [[nodiscard]] Index forward_summed() const;
 
  private:
+  [[nodiscard]] ops::TableRows rows(bool gathered) const;
+
   const ModelConfig* config_;
   const Unit* unit_;
+  VocabularyPart vocabulary_;
   ComputeConfig compute_;
   MicroBatchShape shape_;
 };
@@ -136,22 +156,30 @@ struct HeadBuffers {
   float scale = 1;                  ///< 1 / valid tokens of the whole step
 };
 
-/// Final norm, logits in token chunks, loss and its gradient.
+/// Final norm, logits in token chunks, loss and its gradient. Where the vocabulary is divided, each
+/// part has its ids' logits of a chunk; what the loss needs of the others' is three numbers a
+/// token.
 class Head {
  public:
   Head(const Model& model, const ComputeConfig& compute, MicroBatchShape shape);
   [[nodiscard]] Index temporary_bytes() const;
   /// Loss, and when buffers.gradient_stream is given forward and backward in one visit
   /// (dW of a chunk before its dX).
-  void visit(const ops::Ops& ops, Stream& stream, const HeadBuffers& buffers) const;
+  void visit(const ops::Ops& ops, Stream& stream, const HeadBuffers& buffers,
+             const PartGroup& parts = kOnlyPart) const;
   /// Logits [count, vocabulary] in the compute type of the tokens first..first+count-1 of input.
   void logits(const ops::Ops& ops, Stream& stream, const HeadBuffers& buffers, Index first,
-              Index count, void* out) const;
+              Index count, void* out, const PartGroup& parts = kOnlyPart) const;
   [[nodiscard]] double forward_flops() const;
   [[nodiscard]] double visit_flops() const;
+  /// Bytes that are summed over the parts in a visit.
+  [[nodiscard]] Index visit_summed() const;
 
  private:
-  const ModelConfig* config_;
+  const ModelConfig* config_;  ///< of this part
+  Index whole_vocabulary_;
+  VocabularyPart tokens_;
+  Partition partition_;
   ComputeConfig compute_;
   MicroBatchShape shape_;
   friend class HeadPass;

@@ -8,7 +8,11 @@ std::int32_t id(Index value) { return static_cast<std::int32_t>(value); }
 
 ListWriter::ListWriter(const Model& model, const Choices& choices, const Layout& layout,
                        PlanBuilder& builder)
-    : model_(model), choices_(choices), layout_(layout), builder_(builder) {
+    : model_(model),
+      choices_(choices),
+      layout_(layout),
+      builder_(builder),
+      embedding_(model, choices.compute, choices.micro_batch) {
   for (Index b = 0; b < model.config().layers; ++b)
     blocks_.emplace_back(model, b + 1, choices.compute, choices.micro_batch);
 }
@@ -121,7 +125,7 @@ void ListWriter::embed(Index wave, Index micro_batch, BufferId output) {
        .unit = 0,
        .micro_batch = id(micro_batch),
        .wave = id(wave),
-       .cost = {.device_bytes = 2 * activation_bytes()}},
+       .cost = {.device_bytes = 2 * activation_bytes(), .peer_bytes = embedding_.forward_summed()}},
       {{rows ? -1 : layout_.table_slot, Role::weights, Access::read},
        {rows ? layout_.rows : -1, Role::rows, Access::read},
        {layout_.batch_of[Layout::at(micro_batch)], Role::batch, Access::read},
@@ -163,7 +167,9 @@ void ListWriter::forward(Index b, Index wave, Index micro_batch, BufferId kept, 
        .unit = id(b + 1),
        .micro_batch = id(micro_batch),
        .wave = id(wave),
-       .cost = {.flops = block(b).forward_flops(), .device_bytes = 12 * activation_bytes()}},
+       .cost = {.flops = block(b).forward_flops(),
+                .device_bytes = 12 * activation_bytes(),
+                .peer_bytes = block(b).forward_summed()}},
       {{slot_of_[Layout::at(b)], Role::weights, Access::read},
        {layout_.constants, Role::constants, Access::read},
        {input, Role::input, Access::read},

@@ -58,6 +58,7 @@ class ListWriter {
   const Choices& choices_;
   const Layout& layout_;
   PlanBuilder& builder_;
+  Embedding embedding_;
   std::vector<Block> blocks_;
   BufferPool free_slots_;
   std::vector<BufferId> slot_of_;  ///< per block, -1 when not held

@@ -121,7 +121,7 @@ void TrainListWriter::head_visit(Index wave) {
                  .micro_batch = id(micro_batch),
                  .wave = id(wave),
                  .accumulate = accumulate,
-                 .cost = {.flops = head.visit_flops()}},
+                 .cost = {.flops = head.visit_flops(), .peer_bytes = head.visit_summed()}},
                 {{layout_.head_slot, Role::weights, Access::read},
                  {tied ? layout_.table_slot : -1, Role::table, Access::read},
                  {layout_.batch_of[at(micro_batch)], Role::batch, Access::read},
@@ -139,21 +139,25 @@ void TrainListWriter::head_visit(Index wave) {
 void TrainListWriter::recompute(Index block, Index wave, Index local, BufferId input, Index part,
                                 BufferId output) {
   const auto& kept = layout_.kept[at(block)];
-  writer_.add({.op = OpCode::recompute,
-               .unit = id(block + 1),
-               .micro_batch = id(choices_.wave_begin(wave) + local),
-               .wave = id(wave),
-               .cost = {.flops = output >= 0 ? writer_.block(block).forward_flops()
-                                             : writer_.block(block).recompute_flops(
-                                                   choices_.keep_of(block)),
-                        .device_bytes = 10 * writer_.activation_bytes()}},
-              {{writer_.hold(block, wave), Role::weights, Access::read},
-               {layout_.constants, Role::constants, Access::read},
-               {input, Role::input, Access::read},
-               {output, Role::output, Access::write},
-               {kept.empty() ? -1 : kept[at(local)], Role::kept, Access::read_write},
-               {layout_.recomputed[at(part)], Role::recomputed, Access::write},
-               {layout_.temporary, Role::temporary, Access::write}});
+  writer_.add(
+      {.op = OpCode::recompute,
+       .unit = id(block + 1),
+       .micro_batch = id(choices_.wave_begin(wave) + local),
+       .wave = id(wave),
+       .cost = {.flops = output >= 0
+                             ? writer_.block(block).forward_flops()
+                             : writer_.block(block).recompute_flops(choices_.keep_of(block)),
+                .device_bytes = 10 * writer_.activation_bytes(),
+                .peer_bytes =
+                    output >= 0 ? writer_.block(block).forward_summed()
+                                : writer_.block(block).recompute_summed(choices_.keep_of(block))}},
+      {{writer_.hold(block, wave), Role::weights, Access::read},
+       {layout_.constants, Role::constants, Access::read},
+       {input, Role::input, Access::read},
+       {output, Role::output, Access::write},
+       {kept.empty() ? -1 : kept[at(local)], Role::kept, Access::read_write},
+       {layout_.recomputed[at(part)], Role::recomputed, Access::write},
+       {layout_.temporary, Role::temporary, Access::write}});
 }
 
 void TrainListWriter::backward(Index block, Index wave, Index local, BufferId input, Index part,
@@ -166,7 +170,8 @@ void TrainListWriter::backward(Index block, Index wave, Index local, BufferId in
                .wave = id(wave),
                .accumulate = accumulate,
                .cost = {.flops = writer_.block(block).backward_flops(),
-                        .device_bytes = 20 * writer_.activation_bytes()}},
+                        .device_bytes = 20 * writer_.activation_bytes(),
+                        .peer_bytes = writer_.block(block).backward_summed()}},
               {{writer_.hold(block, wave), Role::weights, Access::read},
                {layout_.constants, Role::constants, Access::read},
                {input, Role::input, Access::read},
@@ -261,6 +266,10 @@ void TrainListWriter::carry_up(Index unit, Index wave, BufferId accumulator) {
 
 void TrainListWriter::finish_gradient(Index unit, Index wave, BufferId accumulator) {
   const Index elements = writer_.slice_elements(unit);
+  // Once, when the last share is in: what is carried between waves stays each part's own.
+  if (model_.unit(unit).sums_over_parts() && wave + 1 == choices_.waves)
+    writer_.add({.op = OpCode::sum_parts, .unit = id(unit), .wave = id(wave)},
+                {{accumulator, Role::gradient, Access::read_write}});
   if (choices_.slicing.count > 1)
     writer_.add({.op = OpCode::reduce_scatter,
                  .stream = StreamId::scatter,
