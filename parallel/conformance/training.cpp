@@ -192,33 +192,58 @@ double largest(const std::vector<float>& values) {
   return most;
 }
 
-void check_numbers(const std::string& what, const std::vector<double>& actual,
-                   const std::vector<double>& expected, double bound) {
-  for (std::size_t step = 0; step < expected.size(); ++step) {
-    const double allowed = bound * std::abs(expected[step]);
-    if (!(std::abs(actual[step] - expected[step]) <= allowed))
-      throw ConformanceError(
-          fmt::format("the {} of step {} is {}, but {} with one rank ({} allowed)", what, step + 1,
-                      actual[step], expected[step], allowed));
+/// The largest difference so far, and where it is.
+struct Difference {
+  double relative = 0;
+  std::string where = {};
+
+  void consider(double actual, double expected, double scale, const auto& name) {
+    const double difference = actual == expected ? 0 : std::abs(actual - expected) / scale;
+    // What is not a number is farther away than anything.
+    if (std::isnan(relative) || difference <= relative) return;
+    relative = difference;
+    where = fmt::format("{} is {}, but {} with one rank", name(), actual, expected);
   }
+};
+
+Difference between(const std::string& what, const std::vector<double>& actual,
+                   const std::vector<double>& expected) {
+  Difference difference;
+  for (std::size_t step = 0; step < expected.size(); ++step)
+    difference.consider(actual[step], expected[step], std::abs(expected[step]),
+                        [&] { return fmt::format("the {} of step {}", what, step + 1); });
+  return difference;
 }
 
-void check_tensors(const std::string& what, const std::vector<WholeTensor>& actual,
-                   const std::vector<WholeTensor>& expected, double bound) {
+Difference between(const std::string& what, const std::vector<WholeTensor>& actual,
+                   const std::vector<WholeTensor>& expected) {
   double most = 0;
   for (const WholeTensor& tensor : expected) most = std::max(most, largest(tensor.values));
+  Difference difference;
   for (std::size_t t = 0; t < expected.size(); ++t) {
     const WholeTensor& right = expected[t];
-    const double allowed = bound * std::max(largest(right.values), most / 100);
-    for (std::size_t i = 0; i < right.values.size(); ++i) {
-      const double difference =
-          std::abs(static_cast<double>(actual[t].values[i]) - static_cast<double>(right.values[i]));
-      if (!(difference <= allowed))
-        throw ConformanceError(
-            fmt::format("element {} of the {} '{}' is {}, but {} with one rank ({} allowed)", i,
-                        what, right.name, actual[t].values[i], right.values[i], allowed));
-    }
+    const double scale = std::max(largest(right.values), most / 100);
+    for (std::size_t i = 0; i < right.values.size(); ++i)
+      difference.consider(
+          static_cast<double>(actual[t].values[i]), static_cast<double>(right.values[i]), scale,
+          [&] { return fmt::format("element {} of the {} '{}'", i, what, right.name); });
   }
+  return difference;
+}
+
+struct Differences {
+  Differences(const TrainingResult& result, const TrainingResult& expected)
+      : loss(between("loss", result.losses, expected.losses)),
+        norm(between("norm", result.norms, expected.norms)),
+        gradient(between("gradient of", result.gradients, expected.gradients)),
+        parameter(between("parameter", result.parameters, expected.parameters)) {}
+  Difference loss, norm, gradient, parameter;
+};
+
+void require_within(const Difference& difference, double bound) {
+  if (!(difference.relative <= bound))
+    throw ConformanceError(fmt::format("{}: they differ by {:.2g} of its size, {:.2g} are allowed",
+                                       difference.where, difference.relative, bound));
 }
 
 }  // namespace
@@ -230,16 +255,24 @@ TrainingResult train(const Setting& setting, const Training& training, const Mak
 }
 
 void check_training(const Setting& setting, const Training& training, const MakeRank& make_rank,
-                    double bound) {
+                    const Distance& bound) {
   const TrainingResult expected = train({}, training, [](Rank&) { return TrainingRank{}; });
   check_close(train(setting, training, make_rank), expected, bound);
 }
 
-void check_close(const TrainingResult& result, const TrainingResult& expected, double bound) {
-  check_numbers("loss", result.losses, expected.losses, bound);
-  check_numbers("norm", result.norms, expected.norms, bound);
-  check_tensors("gradient of", result.gradients, expected.gradients, bound);
-  check_tensors("parameter", result.parameters, expected.parameters, bound);
+Distance distance(const TrainingResult& result, const TrainingResult& expected) {
+  const Differences found(result, expected);
+  return {found.loss.relative, found.norm.relative, found.gradient.relative,
+          found.parameter.relative};
+}
+
+void check_close(const TrainingResult& result, const TrainingResult& expected,
+                 const Distance& bound) {
+  const Differences found(result, expected);
+  require_within(found.loss, bound.loss);
+  require_within(found.norm, bound.norm);
+  require_within(found.gradient, bound.gradient);
+  require_within(found.parameter, bound.parameter);
 }
 
 }  // namespace megatrain::conformance

@@ -53,14 +53,24 @@ struct TrainingResult {
 /// on all ranks. @throws ConformanceError
 TrainingResult train(const Setting& setting, const Training& training, const MakeRank& make_rank);
 
-/// train() must come to the same as one rank: losses and norms within `bound` times their value, the
-/// elements of a tensor within `bound` times its largest, or times a hundredth of the largest of all
-/// tensors where that is more.
-/// @throws ConformanceError, which names what differs
+/// How far two results are apart, or may be: losses and norms in parts of their value, elements of
+/// a tensor in parts of its largest, or of a hundredth of the largest of all tensors where that is
+/// more.
+struct Distance {
+  double loss = 0, norm = 0, gradient = 0, parameter = 0;
+  /// The same for all.
+  static constexpr Distance all(double bound) { return {bound, bound, bound, bound}; }
+};
+/// The largest of each; not a number where one result has one and the other has not.
+Distance distance(const TrainingResult& result, const TrainingResult& expected);
+
+/// train() must come to the same as one rank, within `bound`; 0 asks for the same bits.
+/// @throws ConformanceError, which names what differs most
 void check_training(const Setting& setting, const Training& training, const MakeRank& make_rank,
-                    double bound);
+                    const Distance& bound);
 
 /// The same for results that are at hand.
-void check_close(const TrainingResult& result, const TrainingResult& expected, double bound);
+void check_close(const TrainingResult& result, const TrainingResult& expected,
+                 const Distance& bound);
 
 }  // namespace megatrain::conformance
