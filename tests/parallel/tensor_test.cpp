@@ -164,6 +164,59 @@ TEST(Tensor, SameKeySameBits) {
   }
 }
 
+/// Losses and logits without a gradient, on every rank.
+std::vector<float> forward_only(Rank& rank, const ModelConfig& config, const Choices& choices) {
+  const ModelRanks own(rank.axes(), rank.rank(), 1);
+  const Model model(config, own.partition());
+  const ops::Ops ops = ops::make_ops(rank.device(), choices.compute.type);
+  ThreadPool pool(1);
+  HostStore store(model, {.master = choices.master, .gradient_bytes = choices.gradient_bytes()},
+                  rank.device(), pool);
+  initialize(store, 1, pool);
+  Choices evaluate = choices;
+  evaluate.purpose = Purpose::evaluate;
+  Choices generate = choices;
+  generate.purpose = Purpose::generate;
+  generate.micro_batch.batch = 3;
+  generate.micro_batches = 1;
+  EnginePlans plans;
+  plans.evaluate = make_plan(model, evaluate);
+  plans.generate = make_plan(model, generate);
+  Engine engine(rank.device(), ops, model, store, pool, std::move(plans),
+                own.connect([&](const std::string& name, std::span<const int> members) {
+                  return rank.connect(name, members);
+                }));
+  const auto batch = [&](const Choices& of) {
+    std::vector<std::int32_t> tokens(
+        static_cast<std::size_t>(of.step_sequences() * (of.micro_batch.sequence + 1)));
+    for (std::size_t i = 0; i < tokens.size(); ++i)
+      tokens[i] = static_cast<std::int32_t>(i * 31 % static_cast<std::size_t>(config.vocabulary));
+    return make_batch(of, config, tokens);
+  };
+  const Batch evaluated = batch(evaluate);
+  const std::span<const float> losses = engine.evaluate(evaluated.inputs);
+  std::vector<float> result(losses.begin(), losses.end());
+  Batch generated = batch(generate);
+  generated.inputs.position = 5;
+  const std::span<const float> logits = engine.logits(generated.inputs);
+  EXPECT_EQ(logits.size(), static_cast<std::size_t>(3 * config.vocabulary));
+  result.insert(result.end(), logits.begin(), logits.end());
+  return result;
+}
+
+TEST(Tensor, EvaluatesAndGivesLogitsAsOneRankDoes) {
+  for (const modeltest::NamedConfig& named : models()) {
+    SCOPED_TRACE(named.name);
+    for (const int size : {2, 4})
+      check_equal_to_one(
+          along(Axis::tensor, size),
+          [&](Rank& rank) {
+            return forward_only(rank, named.config, training(named.config).choices);
+          },
+          2e-5);
+  }
+}
+
 TEST(Tensor, TheKeySaysHowManyParts) {
   const Training run = training(llama());
   EXPECT_NE(numerics_key(run.choices, Model(llama()), "test"),
