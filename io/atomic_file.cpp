@@ -39,14 +39,17 @@ void remove_folder(const fs::path& folder) {
 
 }  // namespace
 
-AtomicFile::AtomicFile(fs::path path) : path_(std::move(path)), temporary_(temporary_of(path_)) {
-  descriptor_ = FileDescriptor(
-      ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0666));
-  if (descriptor_.get() < 0) throw_system_error("create", temporary_, errno);
+AtomicFile::AtomicFile(fs::path path, Role role)
+    : path_(std::move(path)), temporary_(temporary_of(path_)), role_(role) {
+  const int create = role_ == Role::maker ? O_CREAT | O_TRUNC : 0;
+  descriptor_ =
+      FileDescriptor(::open(temporary_.c_str(), O_WRONLY | create | O_CLOEXEC | O_NOFOLLOW, 0666));
+  if (descriptor_.get() < 0)
+    throw_system_error(role_ == Role::maker ? "create" : "open", temporary_, errno);
 }
 
 AtomicFile::~AtomicFile() {
-  if (!committed_) ::unlink(temporary_.c_str());
+  if (!committed_ && role_ == Role::maker) ::unlink(temporary_.c_str());
 }
 
 void AtomicFile::reserve(Index bytes) { reserve_disk(descriptor_, path_, bytes, /*grows=*/true); }
@@ -71,6 +74,7 @@ void AtomicFile::append(std::span<const std::byte> data) {
 void AtomicFile::commit() {
   if (::fsync(descriptor_.get()) != 0) throw_system_error("sync", path_, errno);
   if (!descriptor_.close()) throw_system_error("close", path_, errno);
+  if (role_ == Role::joiner) return;
   if (::rename(temporary_.c_str(), path_.c_str()) != 0) throw_system_error("publish", path_, errno);
   committed_ = true;
   sync_folder(parent_of(path_));
@@ -82,9 +86,13 @@ void write_file(const fs::path& path, std::string_view content) {
   file.commit();
 }
 
+fs::path AtomicFolder::aside(fs::path folder) {
+  return temporary_of(without_trailing_slash(std::move(folder)));
+}
+
 AtomicFolder::AtomicFolder(fs::path folder, bool replace)
     : folder_(without_trailing_slash(std::move(folder))),
-      temporary_(temporary_of(folder_)),
+      temporary_(aside(folder_)),
       replace_(replace) {
   std::error_code error;
   const fs::file_status status = fs::symlink_status(folder_, error);

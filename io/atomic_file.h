@@ -3,6 +3,7 @@
 /// Files and folders that appear whole or not at all: written aside, synced, then renamed.
 
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <span>
 #include <string_view>
@@ -18,11 +19,14 @@ inline constexpr std::string_view kAsideSuffix = ".megatrain.tmp";
 inline constexpr std::string_view kReplacedSuffix = ".megatrain.old";
 
 /// A file written aside and published as PATH by commit(); without commit() the destructor removes
-/// what was written. What a killed process left is overwritten. One writer a path.
+/// what was written. What a killed process left is overwritten. One process makes a path; others
+/// may join it to write ranges of their own, and are through before it commits.
 class AtomicFile {
  public:
-  /// @throws UserError when it cannot be created
-  explicit AtomicFile(std::filesystem::path path);
+  enum class Role : std::uint8_t { maker, joiner };
+
+  /// @throws UserError when it cannot be created, or is not there to be joined
+  explicit AtomicFile(std::filesystem::path path, Role role = Role::maker);
   ~AtomicFile();
   AtomicFile(const AtomicFile&) = delete;
   AtomicFile& operator=(const AtomicFile&) = delete;
@@ -35,11 +39,12 @@ class AtomicFile {
   /// Writes after the last append.
   void append(std::span<const std::byte> data);
   void append(std::string_view text) { append(std::as_bytes(std::span(text))); }
-  /// Syncs, renames over PATH, and syncs the folder.
+  /// Syncs; the maker then renames over PATH, and syncs the folder.
   void commit();
 
  private:
   std::filesystem::path path_, temporary_;
+  Role role_;
   FileDescriptor descriptor_;
   Index end_ = 0;
   bool committed_ = false;
@@ -59,6 +64,8 @@ class AtomicFolder {
   AtomicFolder(const AtomicFolder&) = delete;
   AtomicFolder& operator=(const AtomicFolder&) = delete;
 
+  /// Where FOLDER is filled.
+  static std::filesystem::path aside(std::filesystem::path folder);
   /// Where to write. Files in it must be synced by whoever writes them (AtomicFile does).
   [[nodiscard]] const std::filesystem::path& path() const { return temporary_; }
   void commit();

@@ -6,8 +6,10 @@
 #include <array>
 #include <cmath>
 #include <map>
+#include <memory>
 
 #include "io/atomic_file.h"
+#include "io/joint_folder.h"
 #include "io/json_writer.h"
 #include "io/safetensors_writer.h"
 #include "io/text.h"
@@ -67,30 +69,38 @@ std::string index_json(const std::vector<Shard>& shards) {
   return json.text() + "\n";
 }
 
+using Writers = std::vector<std::unique_ptr<SafetensorsWriter>>;
+
+Writers open_files(const std::vector<Shard>& shards, const std::filesystem::path& folder,
+                   DType type, AtomicFile::Role role) {
+  Writers writers;
+  for (const Shard& shard : shards) {
+    std::vector<TensorSpec> specs;
+    for (const Tensor& tensor : shard.tensors)
+      specs.push_back({tensor.param->name, file_type(type), tensor.param->shape});
+    writers.push_back(
+        std::make_unique<SafetensorsWriter>(folder / shard.name, std::move(specs), role));
+  }
+  return writers;
+}
+
 void write_weights(const ExportSource& source, const std::vector<Shard>& shards,
-                   const std::filesystem::path& folder, DType type, ThreadPool& pool,
-                   const Progress& progress) {
+                   const Writers& writers, DType type, ThreadPool& pool, const Progress& progress) {
   struct Piece {
     const Tensor* tensor;
     SafetensorsWriter* writer;
     Index first, count;
   };
-  std::vector<std::unique_ptr<SafetensorsWriter>> writers;
   std::vector<Piece> pieces;
   Index total = 0;
-  for (const Shard& shard : shards) {
-    std::vector<TensorSpec> specs;
-    for (const Tensor& tensor : shard.tensors)
-      specs.push_back({tensor.param->name, file_type(type), tensor.param->shape});
-    writers.push_back(std::make_unique<SafetensorsWriter>(folder / shard.name, std::move(specs)));
-    for (const Tensor& tensor : shard.tensors) {
-      const Index elements = tensor.param->elements();
+  for (std::size_t s = 0; s < shards.size(); ++s)
+    for (const Tensor& tensor : shards[s].tensors) {
+      const ElementRange held = source.held(tensor.unit, *tensor.param);
       const Index most = source.piece(*tensor.param);
-      for (Index first = 0; first < elements; first += most)
-        pieces.push_back({&tensor, writers.back().get(), first, std::min(most, elements - first)});
+      for (Index first = held.first; first < held.last; first += most)
+        pieces.push_back({&tensor, writers[s].get(), first, std::min(most, held.last - first)});
+      total += held.count() * size_of(type);
     }
-    total += shard.bytes;
-  }
   run_pieces(pool, static_cast<Index>(pieces.size()), total, progress, [&](Index i) {
     const auto& [tensor, writer, first, count] = pieces[static_cast<std::size_t>(i)];
     std::vector<std::byte> bytes(static_cast<std::size_t>(count * size_of(type)));
@@ -98,7 +108,17 @@ void write_weights(const ExportSource& source, const std::vector<Shard>& shards,
     writer->write(tensor->index, first * size_of(type), bytes);
     return std::ssize(bytes);
   });
-  for (const auto& writer : writers) writer->finish();
+}
+
+/// Publishes the files inside their folder. @param by_others  bytes in each file, of each other
+/// rank
+void finish_files(const Writers& writers, const std::vector<std::string>& by_others) {
+  std::vector<Index> bytes(writers.size(), 0);
+  for (const std::string& rank : by_others) {
+    const std::vector<Index> written = from_bytes<Index>(rank);
+    for (std::size_t s = 0; s < written.size(); ++s) bytes[s] += written[s];
+  }
+  for (std::size_t s = 0; s < writers.size(); ++s) writers[s]->finish(bytes[s]);
 }
 
 }  // namespace
@@ -132,21 +152,40 @@ void export_weights(const Model& model, const ExportSource& source,
                     const std::vector<SideFile>& side_files, const ExportOptions& options,
                     ThreadPool& pool, const Progress& progress) {
   require(find_file(side_files, kConfigName) != nullptr, "export_weights: no config.json");
-  AtomicFolder folder(options.folder, options.replace);
   const std::vector<Shard> shards = cut_into_shards(model, options.type, options.shard_bytes);
-  write_weights(source, shards, folder.path(), options.type, pool, progress);
-  if (shards.size() > 1)
-    write_file(folder.path() / "model.safetensors.index.json", index_json(shards));
-  for (const SideFile& file : side_files)
-    write_file(folder.path() / file.name,
-               file.name == kConfigName ? rewrite_hf_config(file.content, file.name, options.type)
-                                        : file.content);
-  folder.commit();
+  JointFolder folder(*options.peers, "export", options.folder, options.replace);
+  Writers writers;
+  const auto open = [&](AtomicFile::Role role) {
+    return [&, role] { writers = open_files(shards, folder.path(), options.type, role); };
+  };
+  folder.begin(open(AtomicFile::Role::maker),
+               options.writes ? open(AtomicFile::Role::joiner) : JointFolder::Act());
+  const std::vector<std::string> by_others = folder.agree("written", [&]() -> std::string {
+    if (!options.writes) return {};
+    write_weights(source, shards, writers, options.type, pool, progress);
+    if (folder.leads()) return {};
+    std::vector<Index> written;
+    for (const auto& writer : writers) {
+      writer->finish();
+      written.push_back(writer->written());
+    }
+    return to_bytes(std::span<const Index>(written));
+  });
+  folder.commit([&] {
+    finish_files(writers, by_others);
+    if (shards.size() > 1)
+      write_file(folder.path() / "model.safetensors.index.json", index_json(shards));
+    for (const SideFile& file : side_files)
+      write_file(folder.path() / file.name,
+                 file.name == kConfigName ? rewrite_hf_config(file.content, file.name, options.type)
+                                          : file.content);
+  });
 }
 
 void export_model(const HostStore& store, const std::vector<SideFile>& side_files,
                   const ExportOptions& options, ThreadPool& pool, const Progress& progress) {
   const ExportSource source{
+      .held = [&](Index unit, const ParamDesc& param) { return store.held(unit, param); },
       .piece = [](const ParamDesc&) { return kPieceElements; },
       .read =
           [&](Index unit, const ParamDesc& param, Index first, std::span<std::byte> out) {

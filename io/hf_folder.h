@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/store/host_store.h"
+#include "io/checkpoint/peers.h"
 #include "io/hf_config.h"
 #include "io/pieces.h"
 
@@ -46,10 +47,10 @@ bool is_side_file(std::string_view name);
 /// nullptr when there is no such file.
 const SideFile* find_file(const std::vector<SideFile>& files, std::string_view name);
 
-/// Reads every parameter of `store.model()` from the folder's safetensors (single or sharded; F32,
-/// BF16 or F16). All names, shapes and types are checked before anything is read. The other name of
-/// a tied tensor may be in the files too if it holds the same values; buffers that are no weights
-/// are skipped. On an error the store's content is undefined.
+/// Reads what the store holds of every parameter of `store.model()` from the folder's safetensors
+/// (single or sharded; F32, BF16 or F16). All names, shapes and types are checked before anything
+/// is read. The other name of a tied tensor may be in the files too if it holds the same values;
+/// buffers that are no weights are skipped. On an error the store's content is undefined.
 /// @throws UserError naming file, tensor, expected and actual
 void load_weights(const std::filesystem::path& folder, HostStore& store, ThreadPool& pool,
                   const Progress& progress = {});
@@ -59,12 +60,14 @@ struct ExportOptions {
   DType type = DType::bf16;           ///< of the weights written
   Index shard_bytes = 5'000'000'000;  ///< more weights than this are cut into several files
   bool replace = false;               ///< an existing folder gives way
+  Peers* peers = &Peers::alone();     ///< who write it together
+  bool writes = true;  ///< this rank what its store holds; every element has one such rank
 };
 
 /// Writes a folder that AutoModelForCausalLM opens: the store's masters (pending updates must be
 /// flushed), config.json of `side_files` with the new dtype, the other side files as they are. Only
-/// pieces of the model are in memory. @throws UserError, when the disk is full among others; then
-/// nothing is left behind
+/// pieces of the model are in memory. Several ranks write together what one would. @throws
+/// UserError, when the disk is full among others; on all ranks, and then nothing is left behind
 void export_model(const HostStore& store, const std::vector<SideFile>& side_files,
                   const ExportOptions& options, ThreadPool& pool, const Progress& progress = {});
 

@@ -33,10 +33,10 @@ void load_weights(const std::filesystem::path& folder, HostStore& store, ThreadP
   std::vector<Piece> pieces;
   Index total = 0;
   for (const WeightSource& source : sources) {
-    const Index elements = source.param->elements();
-    for (Index first = 0; first < elements; first += kPieceElements)
-      pieces.push_back({&source, first, std::min(kPieceElements, elements - first)});
-    total += source.from.tensor->end - source.from.tensor->begin;
+    const ElementRange held = store.held(source.unit, *source.param);
+    for (Index first = held.first; first < held.last; first += kPieceElements)
+      pieces.push_back({&source, first, std::min(kPieceElements, held.last - first)});
+    total += held.count() * bits_of(source.from.tensor->type) / 8;
   }
   run_pieces(pool, static_cast<Index>(pieces.size()), total, progress, [&](Index i) {
     const Piece& piece = pieces[static_cast<std::size_t>(i)];

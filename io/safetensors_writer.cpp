@@ -37,8 +37,8 @@ std::vector<std::size_t> file_order(const std::vector<TensorSpec>& tensors) {
 }  // namespace
 
 SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& path,
-                                     std::vector<TensorSpec> tensors)
-    : file_(path), begins_(tensors.size()), ends_(tensors.size()) {
+                                     std::vector<TensorSpec> tensors, AtomicFile::Role role)
+    : file_(path, role), role_(role), begins_(tensors.size()), ends_(tensors.size()) {
   JsonWriter json;
   json.begin_object();
   json.key("__metadata__").begin_object().member("format", "pt").end_object();
@@ -55,18 +55,19 @@ SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& path,
   json.end_object();
   const auto json_bytes = static_cast<Index>(json.text().size());
   const Index data_begin = round_up(8 + json_bytes, kSafetensorsAlignment);
-  file_.reserve(data_begin + data_bytes_);
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    begins_[i] += data_begin;
+    ends_[i] += data_begin;
+  }
+  if (role_ == AtomicFile::Role::joiner) return;
 
+  file_.reserve(data_begin + data_bytes_);
   const std::int64_t length = data_begin - 8;
   std::string header(sizeof(length), '\0');
   std::memcpy(header.data(), &length, sizeof(length));
   header += json.text();
   header.resize(static_cast<std::size_t>(data_begin), ' ');
   file_.append(header);
-  for (std::size_t i = 0; i < tensors.size(); ++i) {
-    begins_[i] += data_begin;
-    ends_[i] += data_begin;
-  }
 }
 
 void SafetensorsWriter::write(std::size_t index, Index first, std::span<const std::byte> data) {
@@ -77,8 +78,9 @@ void SafetensorsWriter::write(std::size_t index, Index first, std::span<const st
   written_ += bytes;
 }
 
-void SafetensorsWriter::finish() {
-  require(written_ == data_bytes_, "SafetensorsWriter::finish: not every byte was written");
+void SafetensorsWriter::finish(Index by_others) {
+  require(role_ == AtomicFile::Role::joiner || written_ + by_others == data_bytes_,
+          "SafetensorsWriter::finish: not every byte was written");
   file_.commit();
 }
 

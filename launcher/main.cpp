@@ -59,7 +59,7 @@ int run(int argc, const char* const* argv) {
        plan_table(plan_options), &plan_options.config, done([&] { plan(plan_options); })},
       {"generate", "Sample text from a model", generate_table(generate_options), nullptr,
        done([&] { generate(generate_options); })},
-      {"bench", "Measure this machine's rates for predictions", bench_table(bench_options), nullptr,
+      {"bench", "Measure this machine, time training steps, and say where their time goes", bench_table(bench_options), nullptr,
        done([&] { bench(bench_options); })},
       {"inspect", "List the tensors of a checkpoint, HDF5 or safetensors file or model folder",
        inspect_table(inspect_options), nullptr, done([&] { inspect(inspect_options); })},

@@ -47,19 +47,6 @@ Linear gate_up_piece(const ModelConfig& config, const Unit& unit) {
           std::array{Part{gate, gate_bias}, Part{up, up_bias}}};
 }
 
-/// Query-key pairs that a causal (and windowed) mask leaves of one sequence.
-double visible_pairs(const ops::AttentionShape& shape) {
-  const Index window = shape.window > 0 ? std::min(shape.window, shape.sequence) : shape.sequence;
-  // The first `window` queries see 1, 2, ... keys, the others `window` each.
-  return double(window) * double(window + 1) / 2 + double(shape.sequence - window) * double(window);
-}
-
-/// Multiply-adds x 2 of one product over all visible pairs: q k^T, or probabilities times v.
-double attention_product_flops(const ops::AttentionShape& shape) {
-  return 2.0 * double(shape.batch) * double(shape.query_heads) * double(shape.head_dim) *
-         visible_pairs(shape);
-}
-
 }  // namespace
 
 /// One call of a block: the steps of its forward pass, each written once and used by forward and
@@ -395,42 +382,6 @@ void Block::backward(const ops::Ops& ops, Stream& stream, Keep keep, const Block
   const BlockPass pass(*this, ops, stream, keep, buffers, parts);
   pass.backward_mlp();
   pass.backward_attention();
-}
-
-double Block::forward_flops() const {
-  return recompute_flops(Keep::boundary) + down_.flops(shape_.tokens());
-}
-
-double Block::recompute_flops(Keep keep) const {
-  const Index tokens = shape_.tokens();
-  double flops = 0;
-  if (keep == Keep::boundary)
-    flops += qkv_.flops(tokens) + 2 * attention_product_flops(attention_) +
-             attention_output_.flops(tokens);
-  if (keep != Keep::all) flops += gate_up_.flops(tokens);
-  return flops;
-}
-
-Index Block::forward_summed() const {
-  return recompute_summed(Keep::boundary) + down_.summed_forward(shape_.tokens(), compute_.type);
-}
-
-Index Block::recompute_summed(Keep keep) const {
-  return keep == Keep::boundary ? attention_output_.summed_forward(shape_.tokens(), compute_.type)
-                                : 0;
-}
-
-Index Block::backward_summed() const {
-  return qkv_.summed_backward(shape_.tokens(), compute_.type) +
-         gate_up_.summed_backward(shape_.tokens(), compute_.type);
-}
-
-double Block::backward_flops() const {
-  double products = 0;
-  for (const Linear* linear : {&qkv_, &attention_output_, &gate_up_, &down_})
-    products += linear->flops(shape_.tokens());
-  // Attention's backward makes the scores again: five products where forward has two.
-  return 2 * products + 5 * attention_product_flops(attention_);
 }
 
 }  // namespace megatrain

@@ -41,11 +41,6 @@ void Embedding::forward(const ops::Ops& ops, Stream& stream, const EmbeddingBuff
   parts.sum(stream, buffers.output, shape_.tokens() * config_->hidden, compute_.type);
 }
 
-Index Embedding::forward_summed() const {
-  const bool alone = unit_->params.front().partition.count == 1;
-  return alone ? 0 : shape_.tokens() * config_->hidden * size_of(compute_.type);
-}
-
 ops::TableRows Embedding::rows(bool gathered) const {
   if (gathered) return {};
   return {.first = vocabulary_.first, .count = vocabulary_.count};

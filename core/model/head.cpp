@@ -217,12 +217,4 @@ void Head::logits(const ops::Ops& ops, Stream& stream, const HeadBuffers& buffer
   pass.dense_logits(count, out);
 }
 
-double Head::forward_flops() const { return vocabulary_.flops(shape_.tokens()); }
-
-Index Head::visit_summed() const {
-  return vocabulary_.summed_backward(shape_.tokens(), compute_.type);
-}
-
-double Head::visit_flops() const { return 3 * forward_flops(); }
-
 }  // namespace megatrain

@@ -57,17 +57,6 @@ class Linear {
   [[nodiscard]] Index out() const { return out_; }
   /// Scratch that backward needs besides a Gemm's.
   [[nodiscard]] Index workspace_bytes(Index rows) const;
-  /// What is summed over the parts, bytes, in a forward pass and in a backward pass.
-  [[nodiscard]] Index summed_forward(Index rows, DType type) const {
-    return sums_y_ && partition_.count > 1 ? rows * out_ * size_of(type) : 0;
-  }
-  [[nodiscard]] Index summed_backward(Index rows, DType type) const {
-    return sums_dx_ && partition_.count > 1 ? rows * in_ * size_of(type) : 0;
-  }
-  /// Multiply-adds x 2 of one product.
-  [[nodiscard]] double flops(Index rows) const {
-    return 2.0 * double(rows) * double(in_) * double(out_);
-  }
 
   /// y [rows, out] = x [rows, in] . W^T + b + residual; residual has y's shape, nullptr: none.
   void forward(const Launch& launch, Index rows, const std::byte* weights, const void* x, void* y,

@@ -81,15 +81,6 @@ class Block {
   void backward(const ops::Ops& ops, Stream& stream, Keep keep, const BlockBuffers& buffers,
                 const PartGroup& parts = kOnlyPart) const;
 
-  /// Multiply-adds x 2 of the matrix products, and of causal attention, for the cost model.
-  [[nodiscard]] double forward_flops() const;
-  [[nodiscard]] double recompute_flops(Keep keep) const;
-  [[nodiscard]] double backward_flops() const;
-  /// Bytes that are summed over the parts.
-  [[nodiscard]] Index forward_summed() const;
-  [[nodiscard]] Index recompute_summed(Keep keep) const;
-  [[nodiscard]] Index backward_summed() const;
-
  private:
   friend class BlockPass;
 
@@ -128,8 +119,6 @@ class Embedding {
   /// Always adds into the table's gradient (see EmbeddingBuffers::gradient): the rows that are this
   /// part's. The position table's gradient is found by every part.
   void backward(const ops::Ops& ops, Stream& stream, const EmbeddingBuffers& buffers) const;
-  /// Bytes that are summed over the parts in a forward pass.
-  [[nodiscard]] Index forward_summed() const;
 
  private:
   [[nodiscard]] ops::TableRows rows(bool gathered) const;
@@ -170,10 +159,6 @@ class Head {
   /// Logits [count, vocabulary] in the compute type of the tokens first..first+count-1 of input.
   void logits(const ops::Ops& ops, Stream& stream, const HeadBuffers& buffers, Index first,
               Index count, void* out, const PartGroup& parts = kOnlyPart) const;
-  [[nodiscard]] double forward_flops() const;
-  [[nodiscard]] double visit_flops() const;
-  /// Bytes that are summed over the parts in a visit.
-  [[nodiscard]] Index visit_summed() const;
 
  private:
   const ModelConfig* config_;  ///< of this part

@@ -46,7 +46,6 @@ void ForwardListWriter::wave(Index wave) {
     if (b >= choices_.resident || wave + 1 == choices_.waves) writer_.release(b, wave);
   }
 
-  const Head head(model_, choices_.compute, choices_.micro_batch);
   writer_.fetch_head(wave);
   for (Index m = first; m < end; ++m) {
     const bool evaluate = choices_.purpose == Purpose::evaluate;
@@ -54,7 +53,7 @@ void ForwardListWriter::wave(Index wave) {
                  .unit = static_cast<std::int32_t>(model_.head_unit()),
                  .micro_batch = static_cast<std::int32_t>(m),
                  .wave = static_cast<std::int32_t>(wave),
-                 .cost = {.flops = head.forward_flops()}},
+                 .cost = evaluate ? writer_.costs().evaluate() : writer_.costs().logits()},
                 {{layout_.head_slot, Role::weights, Access::read},
                  {tied ? layout_.table_slot : -1, Role::table, Access::read},
                  {layout_.batch_of[Layout::at(m)], Role::batch, Access::read},

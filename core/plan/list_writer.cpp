@@ -12,14 +12,11 @@ ListWriter::ListWriter(const Model& model, const Choices& choices, const Layout&
       choices_(choices),
       layout_(layout),
       builder_(builder),
-      embedding_(model, choices.compute, choices.micro_batch) {
-  for (Index b = 0; b < model.config().layers; ++b)
-    blocks_.emplace_back(model, b + 1, choices.compute, choices.micro_batch);
-}
+      costs_(model, choices) {}
 
 void ListWriter::begin(InstructionList& list) {
   builder_.begin(list);
-  slot_of_.assign(blocks_.size(), -1);
+  slot_of_.assign(Layout::at(model_.config().layers), -1);
   free_slots_ = {};
   for (const BufferId slot : layout_.slots) free_slots_.add(slot);
 }
@@ -125,7 +122,7 @@ void ListWriter::embed(Index wave, Index micro_batch, BufferId output) {
        .unit = 0,
        .micro_batch = id(micro_batch),
        .wave = id(wave),
-       .cost = {.device_bytes = 2 * activation_bytes(), .peer_bytes = embedding_.forward_summed()}},
+       .cost = costs_.embed()},
       {{rows ? -1 : layout_.table_slot, Role::weights, Access::read},
        {rows ? layout_.rows : -1, Role::rows, Access::read},
        {layout_.batch_of[Layout::at(micro_batch)], Role::batch, Access::read},
@@ -167,9 +164,7 @@ void ListWriter::forward(Index b, Index wave, Index micro_batch, BufferId kept, 
        .unit = id(b + 1),
        .micro_batch = id(micro_batch),
        .wave = id(wave),
-       .cost = {.flops = block(b).forward_flops(),
-                .device_bytes = 12 * activation_bytes(),
-                .peer_bytes = block(b).forward_summed()}},
+       .cost = costs_.forward(b)},
       {{slot_of_[Layout::at(b)], Role::weights, Access::read},
        {layout_.constants, Role::constants, Access::read},
        {input, Role::input, Access::read},

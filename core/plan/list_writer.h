@@ -4,6 +4,7 @@
 
 #include <initializer_list>
 
+#include "core/plan/costs.h"
 #include "core/plan/layout.h"
 
 namespace megatrain {
@@ -45,7 +46,7 @@ class ListWriter {
   void collect(bool gradients);
 
   void add(const Instruction& instruction, std::initializer_list<Operand> operands);
-  [[nodiscard]] const Block& block(Index i) const { return blocks_[Layout::at(i)]; }
+  [[nodiscard]] const Costs& costs() const { return costs_; }
   /// Bytes of one boundary.
   [[nodiscard]] Index activation_bytes() const;
   /// Elements of a unit that the host of this rank holds.
@@ -58,8 +59,7 @@ class ListWriter {
   const Choices& choices_;
   const Layout& layout_;
   PlanBuilder& builder_;
-  Embedding embedding_;
-  std::vector<Block> blocks_;
+  Costs costs_;
   BufferPool free_slots_;
   std::vector<BufferId> slot_of_;  ///< per block, -1 when not held
 };

@@ -142,11 +142,13 @@ struct Wait {
 
 /// What an instruction costs; the simulator divides by rates.
 struct Cost {
-  double flops = 0;         ///< of matrix products and attention
-  Index device_bytes = 0;   ///< element-wise traffic
-  Index link_bytes = 0;     ///< over PCIe
-  Index peer_bytes = 0;     ///< received from other ranks and parts
-  Index host_elements = 0;  ///< updated by AdamW
+  double flops = 0;            ///< of matrix products
+  double attention_flops = 0;  ///< of attention, over the pairs that it looks at
+  Index device_bytes = 0;      ///< element-wise traffic
+  Index link_bytes = 0;        ///< over PCIe
+  Index peer_bytes = 0;        ///< received from other ranks, parts of the model among them
+  Index host_elements = 0;     ///< updated by AdamW
+  Index launches = 1;          ///< kernels and copies that the issuing thread enqueues for it
 };
 
 struct Instruction {

@@ -20,6 +20,12 @@ constexpr Index kGoodMicroBatchTokens = 16384;
 /// Every micro-batch of every block is an instruction of its own: more would take longer to plan
 /// than to run.
 constexpr Index kMostSequences = 16384;
+/// Instructions of a step above which plans are not compared: writing one takes seconds then.
+constexpr Index kMostCompared = 100'000;
+/// Shares of the boundaries, in quarters, that are tried on the device.
+constexpr Index kBoundaryQuarters = 4;
+/// Choices that save less than this are not worth their memory: predictions are not that exact.
+constexpr double kWorthwhile = 0.999;
 /// Room for the logits of a head chunk.
 constexpr Index kLogitsBytes = Index{256} << 20;
 
@@ -158,21 +164,58 @@ class Chooser {
     set(choices, too_many - 1);
   }
 
-  /// Spends what the budget leaves where it saves most: boundaries that need no spill, then
-  /// intermediates that need no recompute (last blocks first, backward wants them first), a third
-  /// slot, weights that need no second fetch.
+  /// Spends what the budget leaves where it saves most time. Without rates: on boundaries that need
+  /// no spill, then on intermediates that need no recompute, a third slot, weights that need no
+  /// second fetch. With rates that is the first of several ways, of which the simulator tells the
+  /// fastest: where copies hide under the computing a spilled boundary costs nothing and its memory
+  /// saves a recompute, where they do not weights come first.
   void improve(Choices& choices) const {
-    const Index segments = ceil_div(layers_, choices.segment);
-    grow(choices, "device-boundaries", choices.device_boundaries, segments,
+    const Choices lean = choices;
+    const Index segments = ceil_div(layers_, lean.segment);
+    choices = spend(lean, segments, /*weights_first=*/false);
+    const Index instructions = 3 * layers_ * lean.micro_batches;
+    if (!request_.rates || instructions > kMostCompared) return;
+    double fastest = seconds(choices);
+    const auto consider = [&](const Choices& attempt) {
+      const double time = seconds(attempt);
+      if (time > fastest * kWorthwhile) return;
+      fastest = time;
+      choices = attempt;
+    };
+    const Index least = lean.device_boundaries;
+    for (Index quarter = kBoundaryQuarters; quarter >= 0; --quarter)
+      for (const bool weights_first : {false, true}) {
+        const Index boundaries = least + (segments - least) * quarter / kBoundaryQuarters;
+        consider(spend(lean, boundaries, weights_first));
+      }
+  }
+
+  [[nodiscard]] double seconds(const Choices& choices) const {
+    return simulate(make_plan(model_, choices), *request_.rates).step_seconds;
+  }
+
+  /// @param boundaries  at most so many on the device, as far as they fit
+  [[nodiscard]] Choices spend(Choices choices, Index boundaries, bool weights_first) const {
+    grow(choices, "device-boundaries", choices.device_boundaries, boundaries,
          [](Choices& c, Index n) { c.device_boundaries = n; });
-    if (choices.device_boundaries < segments) return;
-    if (choices.segment == 1)
-      for (const Keep level : {Keep::attention, Keep::all})
-        grow(choices, "keep", 0, layers_, [&](Choices& c, Index n) {
-          if (n == 0 && c.keep.empty()) return;
-          if (c.keep.empty()) c.keep.assign(static_cast<std::size_t>(layers_), Keep::boundary);
-          for (Index i = 0; i < n; ++i) c.keep[static_cast<std::size_t>(layers_ - 1 - i)] = level;
-        });
+    if (weights_first) spend_on_weights(choices);
+    spend_on_intermediates(choices);
+    if (!weights_first) spend_on_weights(choices);
+    return choices;
+  }
+
+  /// Last blocks first: backward wants them first.
+  void spend_on_intermediates(Choices& choices) const {
+    if (choices.segment > 1) return;
+    for (const Keep level : {Keep::attention, Keep::all})
+      grow(choices, "keep", 0, layers_, [&](Choices& c, Index n) {
+        if (n == 0 && c.keep.empty()) return;
+        if (c.keep.empty()) c.keep.assign(static_cast<std::size_t>(layers_), Keep::boundary);
+        for (Index i = 0; i < n; ++i) c.keep[static_cast<std::size_t>(layers_ - 1 - i)] = level;
+      });
+  }
+
+  void spend_on_weights(Choices& choices) const {
     if (!is_forced(request_, "slots")) {
       Choices attempt = choices;
       ++attempt.slots;

@@ -23,7 +23,9 @@ struct PlanRequest {
   MasterFormat master = MasterFormat::fp32;
   Index device_memory = 0;   ///< the whole budget, bytes
   Index device_reserve = 0;  ///< of it, what the plan cannot own: context, modules, libraries
-  Index host_memory = 0;     ///< for slabs and pinned buffers of this rank, bytes; 0: not known
+  /// What the choices that change no bit are weighed by; absent: they follow a fixed order.
+  std::optional<Rates> rates = {};
+  Index host_memory = 0;  ///< for slabs and pinned buffers of this rank, bytes; 0: not known
   /// Choices that the user fixed, as "--force name=value" spells them (also micro-batch, slots,
   /// segment). Met or refused.
   std::vector<std::pair<std::string, std::string>> forced;

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <fstream>
@@ -10,35 +11,32 @@ namespace megatrain {
 
 namespace {
 
-enum class Unit : std::uint8_t { flops, bytes, elements, seconds };
-
 struct Field {
   std::string_view name;
   double Rates::* value;
-  Unit unit;
+  double Rates::* otherwise = nullptr;  ///< what stands for it in files that lack it
+  bool of_ranks = false;                ///< files that lack it have the assumed one
 };
 
-constexpr std::array<Field, 7> kFields = {
-    {{"flops", &Rates::flops, Unit::flops},
-     {"device_bandwidth", &Rates::device_bandwidth, Unit::bytes},
-     {"to_device", &Rates::to_device, Unit::bytes},
-     {"to_host", &Rates::to_host, Unit::bytes},
-     {"update", &Rates::update, Unit::elements},
-     {"launch", &Rates::launch, Unit::seconds},
-     {"disk", &Rates::disk, Unit::bytes}}};
+constexpr std::array<Field, 12> kFields = {
+    {{"flops", &Rates::flops},
+     {"attention", &Rates::attention, &Rates::flops},
+     {"attention_backward", &Rates::attention_backward, &Rates::flops},
+     {"device_bandwidth", &Rates::device_bandwidth},
+     {"to_device", &Rates::to_device},
+     {"to_host", &Rates::to_host},
+     {"update", &Rates::update},
+     {"launch", &Rates::launch},
+     {"disk", &Rates::disk},
+     {"peers", &Rates::peers, nullptr, true},
+     {"network", &Rates::network, nullptr, true},
+     {"host_memory", &Rates::host_memory, nullptr, true}}};
 
-std::string with_unit(double value, Unit unit) {
-  switch (unit) {
-    case Unit::flops:
-      return fmt::format("{:.4g} GFLOP/s", value / 1e9);
-    case Unit::bytes:
-      return format_bytes(static_cast<Index>(value)) + "/s";
-    case Unit::elements:
-      return fmt::format("{:.4g} million elements/s", value / 1e6);
-    case Unit::seconds:
-      return fmt::format("{:.4g} us", value * 1e6);
-  }
-  return "?";
+/// Of GPUs with NVLink, a network link of 400 Gbit/s each, and a host of two sockets.
+void assume_ranks(Rates& rates) {
+  rates.peers = 300e9;
+  rates.network = 45e9;
+  rates.host_memory = 180e9;
 }
 
 /// A rate that predictions can divide by: no unit of it comes near the bound.
@@ -50,18 +48,24 @@ Rates assumed_rates(DeviceKind kind, DType compute) {
   Rates rates;
   if (kind == DeviceKind::cuda) {
     rates.flops = compute == DType::bf16 ? 600e12 : 40e12;
+    rates.attention = compute == DType::bf16 ? 400e12 : 20e12;
+    rates.attention_backward = compute == DType::bf16 ? 300e12 : 20e12;
     rates.device_bandwidth = 3e12;
     rates.to_device = rates.to_host = 50e9;
     rates.update = 3e9;
-    rates.launch = 20e-6;
+    rates.launch = 5e-6;
     rates.disk = 2e9;
+    assume_ranks(rates);
   } else {
     rates.flops = 100e9;
+    rates.attention = rates.attention_backward = 50e9;
     rates.device_bandwidth = 10e9;
     rates.to_device = rates.to_host = 5e9;
     rates.update = 0.4e9;
     rates.launch = 5e-6;
     rates.disk = 1e9;
+    rates.peers = rates.network = 1e9;
+    rates.host_memory = 10e9;
   }
   return rates;
 }
@@ -71,6 +75,7 @@ Rates read_rates(const std::filesystem::path& file) {
   if (!in) throw UserError(fmt::format("cannot read the rates file {}", file.string()));
   Rates rates;
   rates.source = file.string();
+  assume_ranks(rates);
   std::string line;
   for (int number = 1; std::getline(in, line); ++number) {
     if (line.empty() || line.front() == '#') continue;
@@ -95,24 +100,30 @@ Rates read_rates(const std::filesystem::path& file) {
                       file.string(), number, key, value));
     rates.*(known->value) = value;
   }
-  for (const Field& field : kFields)
-    if (rates.*(field.value) == 0)
+  for (const Field& field : kFields) {
+    double& rate = rates.*(field.value);
+    if (rate == 0 && field.otherwise != nullptr) rate = rates.*(field.otherwise);
+    if (rate == 0)
       throw UserError(fmt::format("{} lacks '{}'; write it anew with megatrain bench",
                                   file.string(), field.name));
+  }
+  return rates;
+}
+
+Rates shared_by(Rates rates, Index ranks) {
+  if (ranks == 1) return rates;
+  const auto share = static_cast<double>(ranks);
+  rates.to_device = std::min(rates.to_device, rates.host_memory / share);
+  rates.to_host = std::min(rates.to_host, rates.host_memory / share);
+  rates.update /= share;
   return rates;
 }
 
 std::string format_rates(const Rates& rates) {
   std::string text;
   for (const Field& field : kFields)
-    text += fmt::format("{} = {:.6g}\n", field.name, rates.*(field.value));
-  return text;
-}
-
-std::string describe(const Rates& rates) {
-  std::string text;
-  for (const Field& field : kFields)
-    text += fmt::format("{:<17} {}\n", field.name, with_unit(rates.*(field.value), field.unit));
+    if (rates.*(field.value) > 0)
+      text += fmt::format("{} = {:.6g}\n", field.name, rates.*(field.value));
   return text;
 }
 

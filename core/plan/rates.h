@@ -13,23 +13,33 @@ namespace megatrain {
 /// of a typical machine; predictions say which.
 struct Rates {
   std::string source = "assumed";
-  double flops = 0;             ///< matrix products of this model's type and shapes, FLOP/s
-  double device_bandwidth = 0;  ///< element-wise kernels, bytes/s read plus written
-  double to_device = 0;         ///< host to device copies, bytes/s
-  double to_host = 0;           ///< device to host copies, bytes/s
-  double update = 0;            ///< AdamW, elements/s
-  double launch = 0;            ///< seconds to issue one instruction
-  double disk = 0;              ///< direct writes of large blocks, bytes/s
+  double flops = 0;               ///< matrix products of this model's type and shapes, FLOP/s
+  double attention = 0;           ///< forward, FLOP/s over the pairs that a causal mask leaves
+  double attention_backward = 0;  ///< the same
+  double device_bandwidth = 0;    ///< element-wise kernels, bytes/s read plus written
+  double to_device = 0;           ///< host to device copies, bytes/s
+  double to_host = 0;             ///< device to host copies, bytes/s
+  double update = 0;              ///< AdamW, elements/s
+  double launch = 0;              ///< seconds to issue one kernel or copy
+  double disk = 0;                ///< direct writes of large blocks, bytes/s
+  // Of several ranks. A file that was measured with one lacks them; those of assumed_rates stand
+  // for them then.
+  double peers = 0;        ///< what a rank receives from its shard group, bytes/s
+  double network = 0;      ///< what a rank receives from its replicas, bytes/s
+  double host_memory = 0;  ///< copies of all ranks of a machine together, each way, bytes/s
 };
 
 /// Rates of a typical machine of the kind.
 Rates assumed_rates(DeviceKind kind, DType compute);
 
-/// Reads "name = value" lines. @throws UserError naming the file and line
+/// Rates of a rank whose machine is shared by the `ranks` of its shard group: copies share the
+/// host's memory, and updates its cores.
+Rates shared_by(Rates rates, Index ranks);
+
+/// Reads "name = value" lines. A file from before attention had rates of its own lacks them; they
+/// are then that of matrix products. @throws UserError naming the file and line
 Rates read_rates(const std::filesystem::path& file);
 /// What read_rates reads.
 std::string format_rates(const Rates& rates);
-/// The same for a person: a line a rate, with units.
-std::string describe(const Rates& rates);
 
 }  // namespace megatrain

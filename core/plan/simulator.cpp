@@ -12,20 +12,30 @@ double duration(const Instruction& i, const Rates& rates) {
       i.stream == StreamId::offload || (i.stream == StreamId::spill && i.op == OpCode::spill)
           ? rates.to_host
           : rates.to_device;
-  return cost.flops / rates.flops +
-         static_cast<double>(cost.device_bytes) / rates.device_bandwidth +
-         static_cast<double>(cost.link_bytes) / link +
+  const double peers = i.op == OpCode::all_reduce ? rates.network : rates.peers;
+  return compute_seconds(i, rates).total() + static_cast<double>(cost.link_bytes) / link +
+         static_cast<double>(cost.peer_bytes) / peers +
          static_cast<double>(cost.host_elements) / rates.update;
 }
 
 }  // namespace
+
+ComputeSeconds compute_seconds(const Instruction& instruction, const Rates& rates) {
+  const Cost& cost = instruction.cost;
+  const bool backward = instruction.op == OpCode::backward;
+  return {
+      .products = cost.flops / rates.flops,
+      .attention = cost.attention_flops / (backward ? rates.attention_backward : rates.attention),
+      .element_wise = static_cast<double>(cost.device_bytes) / rates.device_bandwidth};
+}
 
 StreamId Simulation::bound() const {
   const auto busiest = std::ranges::max_element(busy);
   return static_cast<StreamId>(busiest - busy.begin());
 }
 
-Simulation simulate(const Plan& plan, const Rates& rates) {
+Simulation simulate(const Plan& plan, const Rates& alone) {
+  const Rates rates = shared_by(alone, plan.choices.slicing.count);
   Simulation result;
   const InstructionList& body = plan.body;
   const std::size_t size = body.instructions.size();
@@ -50,15 +60,18 @@ Simulation simulate(const Plan& plan, const Rates& rates) {
           issue = std::max(issue, end);
       }
       // Without a reader a snapshot is nothing at all; a step is predicted without one.
-      if (i.stream != StreamId::snapshot) issue += rates.launch;
+      const Index launches =
+          i.stream == StreamId::snapshot ? 0 : std::max<Index>(i.cost.launches, 1);
+      const double first_launch = launches > 0 ? rates.launch : 0;
       double& stream_free = free[static_cast<std::size_t>(i.stream)];
-      const double begin = std::max({stream_free, waits, issue});
-      const double length = duration(i, rates);
-      finish[n] = begin + length;
+      const double begin = std::max({stream_free, waits, issue + first_launch});
+      issue += rates.launch * static_cast<double>(launches);
+      // It cannot end before its last kernel is enqueued.
+      finish[n] = std::max(begin + duration(i, rates), issue);
       stream_free = finish[n];
       if (i.stream == StreamId::host) issue = std::max(issue, finish[n]);
       if (!steady) continue;
-      result.busy[static_cast<std::size_t>(i.stream)] += length;
+      result.busy[static_cast<std::size_t>(i.stream)] += finish[n] - begin;
       result.trace.spans.push_back(
           {describe(i, plan.units), i.stream, begin - begin_of_body, finish[n] - begin_of_body});
     }

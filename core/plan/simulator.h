@@ -17,6 +17,16 @@ struct Simulation {
   [[nodiscard]] StreamId bound() const;
 };
 
-Simulation simulate(const Plan& plan, const Rates& rates);
+/// Seconds that an instruction computes, by what it does: launches and waits left out.
+struct ComputeSeconds {
+  double products = 0;
+  double attention = 0;
+  double element_wise = 0;
+  [[nodiscard]] double total() const { return products + attention + element_wise; }
+};
+ComputeSeconds compute_seconds(const Instruction& instruction, const Rates& rates);
+
+/// @param alone  rates of one rank that has its machine to itself; see shared_by()
+Simulation simulate(const Plan& plan, const Rates& alone);
 
 }  // namespace megatrain

@@ -29,16 +29,31 @@ std::vector<Interval> intervals(const Trace& trace, StreamId stream) {
 }  // namespace
 
 std::string Trace::to_json() const {
-  std::string json = "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[";
-  for (std::size_t s = 0; s < kStreams; ++s)
-    json += fmt::format(
-        "{}{{\"ph\":\"M\",\"pid\":1,\"tid\":{},\"name\":\"thread_name\",\"args\":{{\"name\":\"{}\"}"
-        "}}}",
-        s == 0 ? "\n" : ",\n", s, name(static_cast<StreamId>(s)));
-  for (const TraceSpan& span : spans)
-    json += fmt::format(
-        ",\n{{\"ph\":\"X\",\"pid\":1,\"tid\":{},\"name\":\"{}\",\"ts\":{:.3f},\"dur\":{:.3f}}}",
-        static_cast<int>(span.stream), span.name, span.begin * 1e6, (span.end - span.begin) * 1e6);
+  return traces_to_json(std::array{NamedTrace{.name = "step", .trace = this}});
+}
+
+std::string traces_to_json(std::span<const NamedTrace> traces) {
+  std::string json = R"({"displayTimeUnit":"ms","traceEvents":[)";
+  std::string_view separator = "\n";
+  const auto add = [&](const std::string& event) {
+    json.append(separator).append(event);
+    separator = ",\n";
+  };
+  const auto add_name = [&](std::string_view what, std::size_t process, std::size_t row,
+                            std::string_view name) {
+    add(fmt::format(R"({{"ph":"M","pid":{},"tid":{},"name":"{}","args":{{"name":"{}"}}}})", process,
+                    row, what, name));
+  };
+  for (std::size_t p = 0; p < traces.size(); ++p) {
+    const std::size_t process = p + 1;
+    add_name("process_name", process, 0, traces[p].name);
+    for (std::size_t s = 0; s < kStreams; ++s)
+      add_name("thread_name", process, s, name(static_cast<StreamId>(s)));
+    for (const TraceSpan& span : traces[p].trace->spans)
+      add(fmt::format(R"({{"ph":"X","pid":{},"tid":{},"name":"{}","ts":{:.3f},"dur":{:.3f}}})",
+                      process, static_cast<int>(span.stream), span.name, span.begin * 1e6,
+                      (span.end - span.begin) * 1e6));
+  }
   return json + "\n]}\n";
 }
 

@@ -3,7 +3,7 @@
 /// What a step did, or is predicted to do, with the names of the plan: prediction and reality lie
 /// side by side in Perfetto or chrome://tracing.
 
-#include <filesystem>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -21,12 +21,22 @@ struct TraceSpan {
 struct Trace {
   std::vector<TraceSpan> spans;
 
-  /// Chrome's trace event format (JSON), one row a stream.
+  /// traces_to_json() of this one.
   [[nodiscard]] std::string to_json() const;
   /// Time in which at least one span of the stream runs.
   [[nodiscard]] double busy(StreamId stream) const;
   /// Time in which both streams run.
   [[nodiscard]] double overlap(StreamId a, StreamId b) const;
 };
+
+/// A trace with a name of its own.
+struct NamedTrace {
+  std::string name;
+  const Trace* trace = nullptr;
+};
+
+/// Chrome's trace event format (JSON): each trace is a process, one row a stream, so that they lie
+/// one below the other.
+std::string traces_to_json(std::span<const NamedTrace> traces);
 
 }  // namespace megatrain

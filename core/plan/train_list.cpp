@@ -103,7 +103,6 @@ void TrainListWriter::forward_wave(Index wave) {
 
 void TrainListWriter::head_visit(Index wave) {
   const Index unit = model_.head_unit();
-  const Head head(model_, choices_.compute, choices_.micro_batch);
   const bool tied = model_.config().tied_embeddings;
   const BufferId table_accumulator = tied ? layout_.table_accumulator : -1;
   writer_.fetch_head(wave);
@@ -121,7 +120,7 @@ void TrainListWriter::head_visit(Index wave) {
                  .micro_batch = id(micro_batch),
                  .wave = id(wave),
                  .accumulate = accumulate,
-                 .cost = {.flops = head.visit_flops(), .peer_bytes = head.visit_summed()}},
+                 .cost = writer_.costs().head()},
                 {{layout_.head_slot, Role::weights, Access::read},
                  {tied ? layout_.table_slot : -1, Role::table, Access::read},
                  {layout_.batch_of[at(micro_batch)], Role::batch, Access::read},
@@ -139,25 +138,18 @@ void TrainListWriter::head_visit(Index wave) {
 void TrainListWriter::recompute(Index block, Index wave, Index local, BufferId input, Index part,
                                 BufferId output) {
   const auto& kept = layout_.kept[at(block)];
-  writer_.add(
-      {.op = OpCode::recompute,
-       .unit = id(block + 1),
-       .micro_batch = id(choices_.wave_begin(wave) + local),
-       .wave = id(wave),
-       .cost = {.flops = output >= 0
-                             ? writer_.block(block).forward_flops()
-                             : writer_.block(block).recompute_flops(choices_.keep_of(block)),
-                .device_bytes = 10 * writer_.activation_bytes(),
-                .peer_bytes =
-                    output >= 0 ? writer_.block(block).forward_summed()
-                                : writer_.block(block).recompute_summed(choices_.keep_of(block))}},
-      {{writer_.hold(block, wave), Role::weights, Access::read},
-       {layout_.constants, Role::constants, Access::read},
-       {input, Role::input, Access::read},
-       {output, Role::output, Access::write},
-       {kept.empty() ? -1 : kept[at(local)], Role::kept, Access::read_write},
-       {layout_.recomputed[at(part)], Role::recomputed, Access::write},
-       {layout_.temporary, Role::temporary, Access::write}});
+  writer_.add({.op = OpCode::recompute,
+               .unit = id(block + 1),
+               .micro_batch = id(choices_.wave_begin(wave) + local),
+               .wave = id(wave),
+               .cost = writer_.costs().recompute(block, output >= 0)},
+              {{writer_.hold(block, wave), Role::weights, Access::read},
+               {layout_.constants, Role::constants, Access::read},
+               {input, Role::input, Access::read},
+               {output, Role::output, Access::write},
+               {kept.empty() ? -1 : kept[at(local)], Role::kept, Access::read_write},
+               {layout_.recomputed[at(part)], Role::recomputed, Access::write},
+               {layout_.temporary, Role::temporary, Access::write}});
 }
 
 void TrainListWriter::backward(Index block, Index wave, Index local, BufferId input, Index part,
@@ -169,9 +161,7 @@ void TrainListWriter::backward(Index block, Index wave, Index local, BufferId in
                .micro_batch = id(choices_.wave_begin(wave) + local),
                .wave = id(wave),
                .accumulate = accumulate,
-               .cost = {.flops = writer_.block(block).backward_flops(),
-                        .device_bytes = 20 * writer_.activation_bytes(),
-                        .peer_bytes = writer_.block(block).backward_summed()}},
+               .cost = writer_.costs().backward(block)},
               {{writer_.hold(block, wave), Role::weights, Access::read},
                {layout_.constants, Role::constants, Access::read},
                {input, Role::input, Access::read},
@@ -288,12 +278,13 @@ void TrainListWriter::finish_gradient(Index unit, Index wave, BufferId accumulat
     return;
   }
   if (choices_.replicas > 1)
-    writer_.add({.op = OpCode::all_reduce,
-                 .stream = StreamId::scatter,
-                 .unit = id(unit),
-                 .wave = id(wave),
-                 .cost = {.peer_bytes = elements * 4 * 2}},
-                {{accumulator, Role::gradient, Access::read_write}});
+    writer_.add(
+        {.op = OpCode::all_reduce,
+         .stream = StreamId::scatter,
+         .unit = id(unit),
+         .wave = id(wave),
+         .cost = {.peer_bytes = 2 * elements * 4 * (choices_.replicas - 1) / choices_.replicas}},
+        {{accumulator, Role::gradient, Access::read_write}});
   // Behind a sum over ranks it would hold up the next unit's backward pass.
   const StreamId reducing = choices_.ranks() > 1 ? StreamId::scatter : StreamId::compute;
   const Index piece = choices_.staging_elements;

@@ -16,6 +16,10 @@ namespace {
 /// Writes in flight: enough to keep a solid-state disk busy, few enough that none waits long.
 constexpr int kWriters = 8;
 
+// A slice begins at a whole page of a tensor's fp32 values, and each dataset at one of its file: no
+// page has two writers, so none of them reads what it writes to.
+static_assert(kSlabAlignment * 4 % kDirectAlignment == 0);
+
 using Clock = std::chrono::steady_clock;
 
 std::vector<ShardSpec> specs(const std::vector<StateShard>& layout) {
@@ -37,20 +41,44 @@ BackgroundSave::BackgroundSave(const HostStore& store, SaveOptions options, Bloc
       pool_(pool),
       begin_(Clock::now()),
       layout_(state_shards(store.model(), options_.shard_bytes)),
-      blocks_of_unit_(static_cast<std::size_t>(store.model().unit_count())),
+      pieces_of_unit_(static_cast<std::size_t>(store.model().unit_count())),
       copiers_(copy_threads),
-      folder_(options_.folder, /*replace=*/true),
-      shards_(folder_.path(), specs(layout_), root_attributes(options_.step)),
+      folder_(*options_.peers, fmt::format("checkpoint of step {}", options_.step), options_.folder,
+              /*replace=*/true),
       next_write_(begin_) {
-  for (const BlockId& id : shards_.blocks()) {
-    const StateTensor& tensor = layout_[id.shard].tensors[id.dataset];
-    blocks_of_unit_[static_cast<std::size_t>(tensor.unit)].push_back(id);
-    report_.bytes += shards_.block_bytes(id);
-    ++blocks_to_write_;
-  }
+  open_files();
+  if (options_.writes) list_pieces();
+  report_.bytes = state_bytes(store.model());
   units_to_come_ = store.model().unit_count();
   for (int i = 0; i < kWriters; ++i) writers_.emplace_back([this] { write_blocks(); });
   finisher_ = std::thread([this] { finish(); });
+}
+
+void BackgroundSave::open_files() {
+  const auto join = [this] {
+    shards_ = std::make_unique<ShardWriter>(folder_.path(), specs(layout_));
+  };
+  folder_.begin(
+      [this] {
+        shards_ = std::make_unique<ShardWriter>(folder_.path(), specs(layout_),
+                                                root_attributes(options_.step));
+      },
+      options_.writes ? join : JointFolder::Act());
+}
+
+void BackgroundSave::list_pieces() {
+  for (std::size_t s = 0; s < layout_.size(); ++s)
+    for (std::size_t t = 0; t < layout_[s].tensors.size(); ++t) {
+      const StateTensor& tensor = layout_[s].tensors[t];
+      const ElementRange held = store_.held(tensor.unit, *tensor.param);
+      const Index width = size_of(tensor.type);
+      auto& pieces = pieces_of_unit_[static_cast<std::size_t>(tensor.unit)];
+      for (const BlockPiece& piece :
+           ShardWriter::cut(s, t, held.first * width, held.last * width)) {
+        pieces.push_back(piece);
+        ++pieces_to_write_;
+      }
+    }
 }
 
 BackgroundSave::~BackgroundSave() {
@@ -70,9 +98,9 @@ BackgroundSave::~BackgroundSave() {
 
 void BackgroundSave::unit(Index unit) noexcept {
   try {
-    const auto& blocks = blocks_of_unit_[static_cast<std::size_t>(unit)];
-    copiers_.for_each(std::ssize(blocks),
-                      [&](Index i) { copy_out(blocks[static_cast<std::size_t>(i)]); });
+    const auto& pieces = pieces_of_unit_[static_cast<std::size_t>(unit)];
+    copiers_.for_each(std::ssize(pieces),
+                      [&](Index i) { copy_out(pieces[static_cast<std::size_t>(i)]); });
   } catch (...) {
     fail(std::current_exception());
   }
@@ -82,17 +110,16 @@ void BackgroundSave::unit(Index unit) noexcept {
   changed_.notify_all();
 }
 
-void BackgroundSave::copy_out(const BlockId& id) {
+void BackgroundSave::copy_out(const BlockPiece& piece) {
   {
     const std::lock_guard lock(mutex_);
     if (failure_) return;
   }
-  Filled filled{id, pool_.acquire()};
-  const StateTensor& tensor = layout_[id.shard].tensors[id.dataset];
-  const Index bytes = shards_.block_bytes(id);
-  read_state(
-      store_, tensor, id.block * (kBlockBytes / 4),
-      {reinterpret_cast<float*>(filled.block.bytes().data()), static_cast<std::size_t>(bytes / 4)});
+  Filled filled{piece, pool_.acquire()};
+  const StateTensor& tensor = layout_[piece.shard].tensors[piece.dataset];
+  read_state(store_, tensor, piece.first / 4,
+             {reinterpret_cast<float*>(filled.block.bytes().data()),
+              static_cast<std::size_t>(piece.bytes / 4)});
   {
     const std::lock_guard lock(mutex_);
     queue_.push_back(std::move(filled));
@@ -110,17 +137,17 @@ void BackgroundSave::write_blocks() {
     // After a failure blocks only go back to the pool, so that nobody waits for one.
     if (failure_) continue;
     lock.unlock();
-    const Index bytes = shards_.block_bytes(filled.id);
+    const Index bytes = filled.piece.bytes;
     std::exception_ptr failure;
     try {
       pace(bytes);
-      shards_.write(filled.id, filled.block.bytes().first(static_cast<std::size_t>(bytes)));
+      shards_->write(filled.piece, filled.block.bytes().first(static_cast<std::size_t>(bytes)));
     } catch (...) {
       failure = std::current_exception();
     }
     if (failure) fail(failure);
     lock.lock();
-    if (--blocks_to_write_ == 0) changed_.notify_all();
+    if (--pieces_to_write_ == 0) changed_.notify_all();
   }
 }
 
@@ -149,37 +176,47 @@ void BackgroundSave::fail(std::exception_ptr failure) {
 void BackgroundSave::finish() {
   std::unique_lock lock(mutex_);
   const auto given_up = [&] { return given_up_ && units_to_come_ > 0; };
-  changed_.wait(lock, [&] { return failure_ || blocks_to_write_ == 0 || given_up(); });
+  // Once the last unit is here, the threads that copied it are free to read back.
+  const auto through = [&] { return units_to_come_ == 0 && pieces_to_write_ == 0; };
+  changed_.wait(lock, [&] { return failure_ || through() || given_up(); });
   if (given_up() && !failure_)
     failure_ = std::make_exception_ptr(
         Error(fmt::format("the checkpoint {} was given up", options_.folder.string())));
-  if (!failure_) {
-    lock.unlock();
-    std::exception_ptr failure;
-    try {
-      publish();
-    } catch (...) {
-      failure = std::current_exception();
-    }
-    lock.lock();
-    failure_ = failure;
+  std::exception_ptr failure = failure_;
+  lock.unlock();
+  try {
+    publish(failure);
+    failure = nullptr;
+  } catch (...) {
+    failure = std::current_exception();
   }
+  lock.lock();
+  failure_ = failure;
   report_.seconds = std::chrono::duration<double>(Clock::now() - begin_).count();
   finished_ = true;
   lock.unlock();
   changed_.notify_all();
 }
 
-void BackgroundSave::publish() {
-  Manifest manifest;
-  manifest.step = options_.step;
-  manifest.block_bytes = kBlockBytes;
-  manifest.shards = shards_.finish();
-  manifest.aliases = tied_names(store_.model());
-  write_checkpoint_files(folder_.path(), options_.files, manifest);
-  if (options_.read_back) verify_values(Checkpoint(folder_.path()), pool_);
-  folder_.commit();
-  if (!options_.published) return;
+void BackgroundSave::publish(const std::exception_ptr& failure) {
+  const std::vector<std::string> written = folder_.agree("written", [&]() -> std::string {
+    if (failure) std::rethrow_exception(failure);
+    if (!options_.writes) return {};
+    if (folder_.leads()) return {};  // finish() knows, and syncs
+    shards_->sync();
+    return shards_->written();
+  });
+  folder_.commit([&] {
+    for (const std::string& pieces : written) shards_->add(pieces);
+    Manifest manifest;
+    manifest.step = options_.step;
+    manifest.block_bytes = kBlockBytes;
+    manifest.shards = shards_->finish(copiers_, pool_);
+    manifest.aliases = tied_names(store_.model());
+    write_checkpoint_files(folder_.path(), options_.files, manifest);
+    if (options_.read_back) verify_values(Checkpoint(folder_.path()), pool_, copiers_);
+  });
+  if (!options_.published || !folder_.leads()) return;
   try {
     options_.published();
   } catch (const Error& error) {

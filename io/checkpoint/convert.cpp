@@ -98,20 +98,20 @@ void folder_to_checkpoint(const ConvertOptions& options, Hdf5Bf16 bf16, const Pr
   ShardWriter writer(folder.path(), std::move(specs), root_attributes(0), bf16);
   ThreadPool pool(std::min(options.threads, kMostThreads));
   BlockPool blocks(pool.threads());
-  const std::vector<BlockId> ids = writer.blocks();
-  run_pieces(pool, std::ssize(ids), total, progress, [&](Index i) {
-    const BlockId& id = ids[static_cast<std::size_t>(i)];
+  const std::vector<BlockPiece> pieces = writer.blocks();
+  run_pieces(pool, std::ssize(pieces), total, progress, [&](Index i) {
+    const BlockPiece& piece = pieces[static_cast<std::size_t>(i)];
     const BlockPool::Block block = blocks.acquire();
-    const auto data = block.bytes().first(static_cast<std::size_t>(writer.block_bytes(id)));
-    read_weight(*sources_of_shard[id.shard][id.dataset],
-                id.block * kBlockBytes / size_of(options.type), options.type, data);
-    writer.write(id, data);
+    const auto data = block.bytes().first(static_cast<std::size_t>(piece.bytes));
+    read_weight(*sources_of_shard[piece.shard][piece.dataset], piece.first / size_of(options.type),
+                options.type, data);
+    writer.write(piece, data);
     return std::ssize(data);
   });
 
   Manifest manifest;
   manifest.block_bytes = kBlockBytes;
-  manifest.shards = writer.finish();
+  manifest.shards = writer.finish(pool, blocks);
   manifest.aliases = tied_names(model);
   write_checkpoint_files(folder.path(), retyped(from.side_files(), options.type), manifest);
   folder.commit();
@@ -145,7 +145,10 @@ void checkpoint_to_folder(const ConvertOptions& options, const Progress& progres
         from.read_block(tensor, first * width(tensor) / from.manifest().block_bytes, block);
     convert_weights(tensor.entry->type, bytes, options.type, out, param.name);
   };
-  export_weights(model, {.piece = piece, .read = read}, side_files,
+  const auto whole = [](Index, const ParamDesc& param) {
+    return ElementRange{0, param.elements()};
+  };
+  export_weights(model, {.held = whole, .piece = piece, .read = read}, side_files,
                  {.folder = options.to,
                   .type = options.type,
                   .shard_bytes = options.shard_bytes,

@@ -1,27 +1,36 @@
 #include "io/checkpoint/read_blocks.h"
 
+#include <algorithm>
 #include <vector>
 
 namespace megatrain::io {
 
-void read_blocks(const Checkpoint& checkpoint, std::span<const Checkpoint::Tensor* const> tensors,
+BlockRange all_blocks(const Checkpoint::Tensor& tensor) {
+  return {&tensor, 0, std::ssize(tensor.entry->blocks)};
+}
+
+void read_blocks(const Checkpoint& checkpoint, std::span<const BlockRange> ranges,
                  BlockPool& blocks, ThreadPool& pool, const Progress& progress,
                  const BlockBody& body) {
   struct Piece {
-    std::size_t tensor;
+    std::size_t range;
     Index block;
   };
   std::vector<Piece> pieces;
   Index total = 0;
-  for (std::size_t t = 0; t < tensors.size(); ++t) {
-    total += tensors[t]->entry->bytes();
-    for (Index b = 0; b < std::ssize(tensors[t]->entry->blocks); ++b) pieces.push_back({t, b});
+  const Index block_bytes = checkpoint.manifest().block_bytes;
+  for (std::size_t r = 0; r < ranges.size(); ++r) {
+    const auto& [tensor, first, last] = ranges[r];
+    if (first < last)
+      total += std::min(last * block_bytes, tensor->entry->bytes()) - first * block_bytes;
+    for (Index b = first; b < last; ++b) pieces.push_back({r, b});
   }
   run_pieces(pool, std::ssize(pieces), total, progress, [&](Index i) {
-    const auto& [tensor, number] = pieces[static_cast<std::size_t>(i)];
+    const auto& [range, number] = pieces[static_cast<std::size_t>(i)];
     BlockPool::Block block = blocks.acquire();
-    const std::span<const std::byte> bytes = checkpoint.read_block(*tensors[tensor], number, block);
-    body(tensor, number, bytes);
+    const std::span<const std::byte> bytes =
+        checkpoint.read_block(*ranges[range].tensor, number, block);
+    body(range, number, bytes);
     return std::ssize(bytes);
   });
 }

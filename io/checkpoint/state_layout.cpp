@@ -8,11 +8,15 @@ namespace megatrain::io {
 
 namespace {
 
-/// Where a moment of the tensor begins in its slab.
-float* moment(const HostStore& store, const StateTensor& tensor) {
-  float* slab = tensor.part == StatePart::exp_avg ? store.exp_avg(tensor.unit)
-                                                  : store.exp_avg_sq(tensor.unit);
-  return slab + tensor.param->offset;
+/// Where element `first` of a moment of the tensor lies in the slice of its slab.
+float* moment(const HostStore& store, const StateTensor& tensor, Index first, std::size_t count) {
+  const ElementRange held = store.held(tensor.unit, *tensor.param);
+  require(first >= held.first && static_cast<Index>(count) <= held.last - first,
+          "moments that the store has not");
+  float* slice = tensor.part == StatePart::exp_avg ? store.exp_avg(tensor.unit)
+                                                   : store.exp_avg_sq(tensor.unit);
+  const Index begin = store.slicing().begin(store.model().unit(tensor.unit).slab_elements);
+  return slice + tensor.param->offset + first - begin;
 }
 
 }  // namespace
@@ -87,14 +91,14 @@ void read_state(const HostStore& store, const StateTensor& tensor, Index first,
                 std::span<float> values) {
   if (tensor.part == StatePart::master)
     return store.read_master(tensor.unit, *tensor.param, first, values);
-  std::memcpy(values.data(), moment(store, tensor) + first, values.size_bytes());
+  std::memcpy(values.data(), moment(store, tensor, first, values.size()), values.size_bytes());
 }
 
 void write_state(HostStore& store, const StateTensor& tensor, Index first,
                  std::span<const float> values) {
   if (tensor.part == StatePart::master)
     return store.write_master(tensor.unit, *tensor.param, first, values);
-  std::memcpy(moment(store, tensor) + first, values.data(), values.size_bytes());
+  std::memcpy(moment(store, tensor, first, values.size()), values.data(), values.size_bytes());
 }
 
 }  // namespace megatrain::io

@@ -66,7 +66,7 @@ Hdf5DatasetSpec dataset_spec(const StateTensor& tensor);
 /// The same for the root of every file of a checkpoint.
 std::vector<Hdf5Attribute> root_attributes(Index step);
 
-/// Elements [first, first + values.size()) of a tensor out of a store, exactly.
+/// Elements [first, first + values.size()) of a tensor out of a store that holds them, exactly.
 void read_state(const HostStore& store, const StateTensor& tensor, Index first,
                 std::span<float> values);
 /// And into it. @throws UserError for a master that the store's format cannot hold

@@ -2,17 +2,19 @@
 /// @file
 /// A checkpoint into a host store.
 
+#include "io/checkpoint/peers.h"
 #include "io/checkpoint/state_match.h"
 #include "io/pieces.h"
 
 namespace megatrain::io {
 
-/// Checks that the checkpoint holds exactly the tensors of the store's model, then reads the wanted
-/// ones in blocks, each compared with its checksum, by all threads of the pool; the rest of the
-/// store stays as it is. On an error the store's content is undefined.
+/// Checks that the checkpoint holds exactly the tensors of the store's model, then reads what the
+/// store holds of the wanted ones in blocks, each compared with its checksum, by all threads of the
+/// pool; the rest of the store stays as it is. On an error the store's content is undefined.
+/// @param peers  who load together: what is wrong for one of them is thrown on all
 /// @throws DamagedCheckpoint; UserError naming a tensor that the model or the checkpoint lacks, or
 ///         that has another shape or type
 void load_state(const Checkpoint& checkpoint, HostStore& store, LoadParts parts, ThreadPool& pool,
-                const Progress& progress = {});
+                const Progress& progress = {}, Peers& peers = Peers::alone());
 
 }  // namespace megatrain::io

@@ -11,7 +11,5 @@ namespace megatrain::io {
 /// @throws DamagedCheckpoint naming file, tensor and place
 void verify_values(const Checkpoint& checkpoint, BlockPool& blocks, ThreadPool& pool,
                    const Progress& progress = {});
-/// The same by one thread.
-void verify_values(const Checkpoint& checkpoint, BlockPool& blocks);
 
 }  // namespace megatrain::io

@@ -1,6 +1,7 @@
 #pragma once
 /// @file
-/// `megatrain bench`: the rates that predictions divide by, measured here.
+/// `megatrain bench`: what this machine can do, what a training step makes of it, and where the
+/// rest of the step went.
 
 #include "launcher/options/run_options.h"
 

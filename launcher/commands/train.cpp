@@ -17,11 +17,12 @@
 #include "launcher/exit_codes.h"
 #include "launcher/metrics_file.h"
 #include "launcher/options/config_file.h"
+#include "launcher/output_file.h"
 #include "launcher/process/environment.h"
 #include "launcher/run_folder.h"
 #include "launcher/session/banner.h"
 #include "launcher/session/checkpoint_saver.h"
-#include "launcher/session/measure.h"
+#include "launcher/session/measure/peak.h"
 #include "launcher/session/model_source.h"
 #include "launcher/session/plans.h"
 #include "launcher/session/replica_check.h"
@@ -38,17 +39,6 @@ namespace {
 
 /// The first step that the ones before it have warmed up.
 constexpr Index kTracedStep = 3;
-
-/// Refuses what can be known before the run about where its trace shall go.
-void check_trace_file(const std::optional<std::string>& file) {
-  if (!file) return;
-  const std::filesystem::path path = *file;
-  if (std::filesystem::is_directory(path))
-    throw UserError(fmt::format("--trace {} is a folder; name a file", *file));
-  if (path.has_parent_path() && !std::filesystem::is_directory(path.parent_path()))
-    throw UserError(fmt::format("--trace {}: the folder {} does not exist", *file,
-                                path.parent_path().string()));
-}
 
 /// The options with everything decided that decides bits. Budgets that were left to the machine
 /// stay so: a rerun may find less memory free, and gets the same bits all the same.
@@ -166,7 +156,7 @@ Preparation prepare(const RunOptions& options, Console& console) {
   if (anew && io::file_exists(folder.config()))
     console.warning("an earlier run was ended before it saved anything; it begins anew");
   check_folder(run);
-  check_trace_file(options.trace);
+  check_output_file("--trace", options.trace);
   run.data = open_data(options, run.source);
   run.decisions = decisions_of(options, run.data);
   check_accepted(options.checkpoints.accept_change, run.decisions,
@@ -268,8 +258,7 @@ int train(const RunOptions& options) {
                   *machine.device, pool);
   TrainState state;
   if (run.resume) {
-    run.resume.load(store, pool, console.bytes_progress("loading the checkpoint"),
-                    [&](bool whole) { return team.all("the checkpoint is whole", whole); });
+    run.resume.load(store, pool, console.bytes_progress("loading the checkpoint"), team.peers());
     state = run.resume.record().state;
     console.line(
         fmt::format("going on from step {} of {}", state.step, run.resume.folder().string()));
@@ -295,7 +284,8 @@ int train(const RunOptions& options) {
                   io::state_bytes(model)),
       io::TrainingRecord{.state = {}, .options = run.decisions, .numerics_key = key},
       run.source.side_files, console, [&] { return requests.requeue(); },
-      [&] { return engine.seconds_held(); }, run.continues ? state.step : -1);
+      [&] { return engine.seconds_held(); }, run.continues ? state.step : -1,
+      SaveShare{team.peers(), ranks.writes()});
   // Until here there is nothing to save, and a signal just ends the program.
   signals.training_begins();
   io::FileDescriptor lock;
@@ -332,10 +322,13 @@ int train(const RunOptions& options) {
   team.at_work("saving the model");
   steps.finish();
   const bool saved = saver->finish();
-  io::export_model(
-      store, run.source.side_files,
-      {.folder = run.folder.model(), .type = machine.compute, .replace = run.continues}, pool,
-      console.bytes_progress("saving the model"));
+  io::export_model(store, run.source.side_files,
+                   {.folder = run.folder.model(),
+                    .type = machine.compute,
+                    .replace = run.continues,
+                    .peers = &team.peers(),
+                    .writes = ranks.writes()},
+                   pool, console.bytes_progress("saving the model"));
   const Index done = trainer.state().step;
   console.line(fmt::format("{} after {} of {} steps; the model is in {}",
                            done < options.steps ? "stopped" : "done", done, options.steps,

@@ -164,15 +164,64 @@ void mark_decisive(std::vector<Option>& table) {
     option.decisive = std::ranges::find(kNames, option.name) != std::end(kNames);
 }
 
+Option model_option(RunOptions& o) {
+  return {.name = "model",
+          .group = kModel,
+          .value = "FOLDER|PRESET",
+          .help = model_help(),
+          .target = &o.model,
+          .required = true};
+}
+
+Option peak_option(RunOptions& o, std::string_view otherwise) {
+  return {
+      "peak",  kRun, "FLOP/S", fmt::format("What MFU is measured against; absent: {}", otherwise),
+      &o.peak, {},   1.0};
+}
+
+/// How a step is cut.
+std::vector<Option> batch_table(RunOptions& o) {
+  return {
+      {"seq-len", kBatch, "TOKENS", "Tokens a sequence", &o.seq_len, {}, 1.0, kMostTokens},
+      {"batch-tokens",
+       kBatch,
+       "TOKENS",
+       "Tokens a step; a multiple of --seq-len",
+       &o.batch_tokens,
+       {},
+       1.0,
+       kMostTokens},
+      {"micro-batch",
+       kBatch,
+       "SEQUENCES",
+       "Sequences computed at once; absent: chosen",
+       &o.micro_batch,
+       {},
+       1.0},
+  };
+}
+
+/// What is asked of the planner besides.
+std::vector<Option> choice_table(RunOptions& o) {
+  return {
+      {"slots", kPlan, "N", "Device buffers of the weight ring; absent: chosen", &o.slots, {}, 1.0},
+      {"segment",
+       kPlan,
+       "K",
+       "Blocks between saved boundaries; absent: chosen",
+       &o.segment,
+       {},
+       1.0},
+      {"force", kPlan, "CHOICE=VALUE", force_help(), &o.force},
+      {"key", kPlan, "FILE", "Numerics key of an earlier run: the same bits as there, or a refusal",
+       &o.key},
+  };
+}
+
 /// What `train` and `plan` share, in the order of the resolved configuration.
 std::vector<Option> shared_table(RunOptions& o) {
   std::vector<Option> table = {
-      {.name = "model",
-       .group = kModel,
-       .value = "FOLDER|PRESET",
-       .help = model_help(),
-       .target = &o.model,
-       .required = true},
+      model_option(o),
       {"data", kModel, "FILE", "Training data: .txt, .jsonl (a \"text\" a line) or .bin tokens",
        &o.data},
       {"val-data", kModel, "FILE", "Held-out data; not with --val-fraction", &o.val_data},
@@ -191,63 +240,35 @@ std::vector<Option> shared_table(RunOptions& o) {
        {},
        0.0},
       {"steps", kBatch, "STEPS", "Optimizer updates", &o.steps, {}, 1.0},
-      {"seq-len", kBatch, "TOKENS", "Tokens a sequence", &o.seq_len, {}, 1.0, kMostTokens},
-      {"batch-tokens",
-       kBatch,
-       "TOKENS",
-       "Tokens a step; a multiple of --seq-len",
-       &o.batch_tokens,
-       {},
-       1.0,
-       kMostTokens},
-      {"micro-batch",
-       kBatch,
-       "SEQUENCES",
-       "Sequences computed at once; absent: chosen",
-       &o.micro_batch,
-       {},
-       1.0},
-      {"lr", kOptimizer, "RATE", "Peak learning rate", &o.lr},
-      {"min-lr", kOptimizer, "RATE", "Learning rate at the last step", &o.min_lr},
-      {"schedule",
-       kOptimizer,
-       "NAME",
-       "Course of the learning rate after warm-up",
-       &o.schedule,
-       {"cosine", "linear", "wsd", "constant"}},
-      {"warmup", kOptimizer, "STEPS", "Steps of linear warm-up", &o.warmup, {}, 0.0},
-      {"clip",
-       kOptimizer,
-       "NORM",
-       "Largest global norm of the gradient; 0: no clipping",
-       &o.clip,
-       {},
-       0.0},
-      {"weight-decay", kOptimizer, "RATE", "AdamW's decay, on matrices only", &o.weight_decay},
-      {"beta1", kOptimizer, "BETA", "AdamW's decay of the first moment", &o.beta1},
-      {"beta2", kOptimizer, "BETA", "AdamW's decay of the second moment", &o.beta2},
-      {"eps", kOptimizer, "EPS", "AdamW's epsilon", &o.eps},
   };
+  append(table, batch_table(o));
+  append(table, {
+                    {"lr", kOptimizer, "RATE", "Peak learning rate", &o.lr},
+                    {"min-lr", kOptimizer, "RATE", "Learning rate at the last step", &o.min_lr},
+                    {"schedule",
+                     kOptimizer,
+                     "NAME",
+                     "Course of the learning rate after warm-up",
+                     &o.schedule,
+                     {"cosine", "linear", "wsd", "constant"}},
+                    {"warmup", kOptimizer, "STEPS", "Steps of linear warm-up", &o.warmup, {}, 0.0},
+                    {"clip",
+                     kOptimizer,
+                     "NORM",
+                     "Largest global norm of the gradient; 0: no clipping",
+                     &o.clip,
+                     {},
+                     0.0},
+                    {"weight-decay", kOptimizer, "RATE", "AdamW's decay, on matrices only",
+                     &o.weight_decay},
+                    {"beta1", kOptimizer, "BETA", "AdamW's decay of the first moment", &o.beta1},
+                    {"beta2", kOptimizer, "BETA", "AdamW's decay of the second moment", &o.beta2},
+                    {"eps", kOptimizer, "EPS", "AdamW's epsilon", &o.eps},
+                });
   append(table, machine_table(o.machine));
+  append(table, choice_table(o));
   append(table,
          {
-             {"slots",
-              kPlan,
-              "N",
-              "Device buffers of the weight ring; absent: chosen",
-              &o.slots,
-              {},
-              1.0},
-             {"segment",
-              kPlan,
-              "K",
-              "Blocks between saved boundaries; absent: chosen",
-              &o.segment,
-              {},
-              1.0},
-             {"force", kPlan, "CHOICE=VALUE", force_help(), &o.force},
-             {"key", kPlan, "FILE",
-              "Numerics key of an earlier run: the same bits as there, or a refusal", &o.key},
              {"rates", kPlan, "FILE", "Rates that 'megatrain bench' measured; absent: assumed ones",
               &o.rates},
              {"out", kRun, "FOLDER",
@@ -261,13 +282,7 @@ std::vector<Option> shared_table(RunOptions& o) {
               .target = &o.config,
               .in_file = false},
              {"seed", kRun, "N", "Seed of initial weights and of the order of the data", &o.seed},
-             {"peak",
-              kRun,
-              "FLOP/S",
-              "What MFU is measured against; absent: the GPU's data sheet, or measured products",
-              &o.peak,
-              {},
-              1.0},
+             peak_option(o, "the GPU's data sheet, or measured products"),
              {"trace", kRun, "FILE", "Write a Chrome trace of the third step", &o.trace},
          });
   append(table, checkpoint_table(o.checkpoints));
@@ -379,25 +394,39 @@ std::vector<Option> generate_table(GenerateOptions& o) {
 }
 
 std::vector<Option> bench_table(BenchOptions& o) {
-  std::vector<Option> table = {
-      {"model", kModel, "FOLDER|PRESET", "Whose shapes to measure with", &o.model},
-      {"tokens",
-       kBatch,
-       "TOKENS",
-       "Tokens of a micro-batch; absent: 8192 on GPUs, else 1024",
-       &o.tokens,
-       {},
-       1.0},
-      {.name = "rates",
-       .group = kRun,
-       .value = "FILE",
-       .help = "Where to write the rates",
-       .target = &o.rates,
-       .required = true},
-      {"disk", kRun, "FOLDER",
-       "Where checkpoints will go, to measure that disk; absent: the folder of --rates", &o.disk},
-  };
-  append(table, machine_table(o.machine));
+  std::vector<Option> table = {model_option(o.run)};
+  table.front().required = false;  // it has a default
+  append(table, batch_table(o.run));
+  append(table, machine_table(o.run.machine));
+  append(table, choice_table(o.run));
+  append(table,
+         {
+             {"steps",
+              kRun,
+              "STEPS",
+              "Steps to time; 0: measure the machine alone",
+              &o.steps,
+              {},
+              0.0},
+             {"warmup-steps", kRun, "STEPS", "Steps before those", &o.warmup_steps, {}, 1.0},
+             {"tokens",
+              kRun,
+              "TOKENS",
+              "Measure kernels with a micro-batch of so many tokens; absent: the plan's",
+              &o.tokens,
+              {},
+              1.0},
+             {"disk", kRun, "FOLDER",
+              "Where checkpoints will go, to measure that disk; absent: the folder of --rates, "
+              "without --rates none",
+              &o.disk},
+             {"rates", kRun, "FILE", "Where to write the rates, for train and plan", &o.rates},
+             {"json", kRun, "FILE", "Where to write all results", &o.json},
+             {"trace", kRun, "FILE",
+              "Where to write a Chrome trace of one more step, and of the predicted one below it",
+              &o.run.trace},
+             peak_option(o.run, "the GPU's data sheet, if it is known"),
+         });
   return table;
 }
 

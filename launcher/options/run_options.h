@@ -89,11 +89,18 @@ struct GenerateOptions {
 
 /// `bench`.
 struct BenchOptions {
-  std::string model = "llama-tiny";
-  std::string rates;
-  std::optional<std::string> disk;  ///< a folder; absent: that of the rates file
-  std::optional<Index> tokens;      ///< of a micro-batch
-  MachineOptions machine;
+  /// What train would be asked for. `steps` and `rates` are not used: those below are.
+  RunOptions run = [] {
+    RunOptions shared;
+    shared.model = "llama-tiny";
+    return shared;
+  }();
+  Index steps = 10;  ///< timed ones; 0: ceilings only
+  Index warmup_steps = 3;
+  std::optional<Index> tokens;       ///< of the micro-batch that ceilings are measured with
+  std::optional<std::string> disk;   ///< a folder; absent: that of the rates file
+  std::optional<std::string> rates;  ///< to write
+  std::optional<std::string> json;   ///< to write
 };
 
 /// Tables over the fields of `options`, which must outlive them.

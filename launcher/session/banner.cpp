@@ -5,8 +5,7 @@
 namespace megatrain::launcher {
 
 Prediction predict(const RunOptions& options, const Machine& machine, const Plan& plan) {
-  const Rates rates =
-      options.rates ? read_rates(*options.rates) : assumed_rates(machine.kind, machine.compute);
+  const Rates rates = rates_of(options, machine);
   return {rates, simulate(plan, rates)};
 }
 

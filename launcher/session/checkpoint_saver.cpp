@@ -42,7 +42,7 @@ CheckpointSaver::CheckpointSaver(io::CheckpointFolder folder, const CheckpointOp
                                  const HostStore& store, Index blocks, io::TrainingRecord record,
                                  std::vector<io::SideFile> files, Console& console,
                                  std::function<bool()> wanted, std::function<double()> held,
-                                 Index saved_step)
+                                 Index saved_step, const SaveShare& share)
     : folder_(std::move(folder)),
       options_(options),
       store_(store),
@@ -52,7 +52,8 @@ CheckpointSaver::CheckpointSaver(io::CheckpointFolder folder, const CheckpointOp
       console_(console),
       wanted_(std::move(wanted)),
       held_(std::move(held)),
-      saved_step_(saved_step) {}
+      saved_step_(saved_step),
+      share_(share) {}
 
 bool CheckpointSaver::is_due(const TrainState& state, bool ending) const {
   const bool saves = options_.save_every > 0;
@@ -68,7 +69,9 @@ StateReader* CheckpointSaver::begin(const TrainState& state, bool ending) {
   io::SaveOptions save{.folder = folder_.of_step(state.step),
                        .step = state.step,
                        .files = files_,
-                       .read_back = options_.verify_saves};
+                       .read_back = options_.verify_saves,
+                       .peers = &share_.peers,
+                       .writes = share_.writes};
   save.published = [this, step = state.step] {
     folder_.published(step, {.keep_last = options_.keep_last, .keep_every = options_.keep_every});
   };

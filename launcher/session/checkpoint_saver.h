@@ -21,6 +21,12 @@ namespace megatrain::launcher {
 /// left, the whole state at most; and never less than it takes to keep a disk busy.
 Index save_blocks(const CheckpointOptions& options, Index available, Index state_bytes);
 
+/// The ranks that save together, and whether this one has a share of the writing.
+struct SaveShare {
+  io::Peers& peers = io::Peers::alone();
+  bool writes = true;
+};
+
 /// How long a save takes, and how much of it a step would wait for.
 struct SaveEstimate {
   Index bytes = 0;
@@ -39,10 +45,11 @@ class CheckpointSaver final : public Saver {
   /// @param wanted   whether a signal asks for a checkpoint at the end of the run
   /// @param held     Engine::seconds_held()
   /// @param saved_step  the step that the run goes on from, whose checkpoint is there; -1: none
+  /// @param share       all ranks make the same calls
   CheckpointSaver(io::CheckpointFolder folder, const CheckpointOptions& options,
                   const HostStore& store, Index blocks, io::TrainingRecord record,
                   std::vector<io::SideFile> files, Console& console, std::function<bool()> wanted,
-                  std::function<double()> held, Index saved_step);
+                  std::function<double()> held, Index saved_step, const SaveShare& share = {});
 
   /// Due every --save-every steps, at the end of a run that saves, and when a signal asks. The save
   /// before must be through: training waits for it here.
@@ -68,6 +75,7 @@ class CheckpointSaver final : public Saver {
   std::function<double()> held_;
   double held_before_ = 0;  ///< when the save began
   Index saved_step_;
+  SaveShare share_;
   std::unique_ptr<io::BackgroundSave> save_;
   bool failed_ = false;
 };

@@ -131,6 +131,7 @@ RunPlans plan_run(const RunOptions& options, const Machine& machine, const Model
   PlanRequest request =
       make_request(machine, model, options.seq_len, step_sequences(options, ranks.share().ranks),
                    options.machine.deterministic, plans.notes);
+  request.rates = rates_of(options, machine);
   request.slicing = ranks.slicing();
   request.replicas = ranks.replicas();
   request.forced = forced_by(options);
@@ -158,6 +159,10 @@ Plan plan_generation(const MachineOptions& options, const Machine& machine, cons
   PlanRequest request = make_request(machine, model, context, 1, options.deterministic, notes);
   request.purpose = Purpose::generate;
   return make_plan(model, choose_for(options, machine, model, request, StoreContents::weights));
+}
+
+Rates rates_of(const RunOptions& options, const Machine& machine) {
+  return options.rates ? read_rates(*options.rates) : assumed_rates(machine.kind, machine.compute);
 }
 
 std::string describe(const Choices& c, const Model& model) {

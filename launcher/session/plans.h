@@ -34,6 +34,9 @@ RunPlans plan_run(const RunOptions& options, const Machine& machine, const Model
 Plan plan_generation(const MachineOptions& options, const Machine& machine, const Model& model,
                      Index context);
 
+/// The rates that plans and predictions go by: those of --rates, else assumed ones.
+Rates rates_of(const RunOptions& options, const Machine& machine);
+
 /// One line on what the planner chose.
 std::string describe(const Choices& choices, const Model& model);
 

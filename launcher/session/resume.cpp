@@ -134,25 +134,22 @@ std::optional<SavedKey> Resume::key(const std::vector<std::string>& accepted) co
 }
 
 void Resume::load(HostStore& store, ThreadPool& pool, const io::Progress& progress,
-                  const std::function<bool(bool)>& all_say) {
+                  io::Peers& peers) {
   for (;;) {
-    std::optional<io::DamagedCheckpoint> damage;
     try {
-      io::load_state(point_->checkpoint, store, io::LoadParts::all, pool, progress);
-    } catch (const io::DamagedCheckpoint& found) {
-      damage = found;
+      io::load_state(point_->checkpoint, store, io::LoadParts::all, pool, progress, peers);
+      return;
+    } catch (const io::DamagedCheckpoint& damage) {
+      if (!automatic_) throw;
+      say_(fmt::format("passing over a damaged checkpoint: {}", damage.what()));
+      const io::TrainingRecord damaged = record();
+      if (!find(damaged.state.step)) throw;
+      if (record().options != damaged.options || record().numerics_key != damaged.numerics_key)
+        throw UserError(fmt::format(
+            "{}\nThe one before it, {}, was trained with other options: name it by --resume to go "
+            "on from there",
+            damage.what(), folder().string()));
     }
-    if (all_say(!damage)) return;
-    if (!damage) damage.emplace("another rank found damage in " + folder().string());
-    if (!automatic_) throw io::DamagedCheckpoint(*damage);
-    say_(fmt::format("passing over a damaged checkpoint: {}", damage->what()));
-    const io::TrainingRecord damaged = record();
-    if (!find(damaged.state.step)) throw io::DamagedCheckpoint(*damage);
-    if (record().options != damaged.options || record().numerics_key != damaged.numerics_key)
-      throw UserError(fmt::format(
-          "{}\nThe one before it, {}, was trained with other options: name it by --resume to go "
-          "on from there",
-          damage->what(), folder().string()));
   }
 }
 

@@ -42,10 +42,9 @@ class Resume {
   [[nodiscard]] std::optional<SavedKey> key(const std::vector<std::string>& accepted) const;
   /// Reads the state into the store. One that turns out to be damaged is passed over for an older
   /// one of the same options and key, where `mode` allows. @throws as io::load_state
-  /// @param all_say  whether all ranks say so: one that is damaged for one is for all
-  void load(
-      HostStore& store, ThreadPool& pool, const io::Progress& progress,
-      const std::function<bool(bool)>& all_say = [](bool value) { return value; });
+  /// @param peers  the ranks of the run, which load together
+  void load(HostStore& store, ThreadPool& pool, const io::Progress& progress,
+            io::Peers& peers = io::Peers::alone());
 
  private:
   struct Point;

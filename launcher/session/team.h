@@ -8,6 +8,7 @@
 
 #include "core/engine/step_groups.h"
 #include "launcher/session/machine.h"
+#include "launcher/session/world_peers.h"
 #include "parallel/rendezvous/place.h"
 #include "parallel/streaming/data_ranks.h"
 #include "parallel/world/world.h"
@@ -40,6 +41,8 @@ class Team {
   [[nodiscard]] const DataRanks& data() const { return ranks_; }
 
   [[nodiscard]] StepGroups connect();
+  /// Those who write files together. Threads of a save may use them while the rest goes on.
+  [[nodiscard]] io::Peers& peers() { return peers_; }
   /// Gives every rank the smallest memory of any, so that all make the same plan.
   void agree(Machine& machine);
   /// @throws UserError naming the ranks where `text` is another than on rank 0
@@ -62,6 +65,7 @@ class Team {
   DataRanks ranks_;
   parallel::Milliseconds patience_;
   parallel::World world_;
+  WorldPeers peers_{world_};
 };
 
 }  // namespace megatrain::launcher

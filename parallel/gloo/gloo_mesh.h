@@ -25,6 +25,10 @@ class GlooMesh final : public ::gloo::Context {
                const std::string& name, std::chrono::milliseconds timeout);
 
  private:
+  /// @returns why a peer could not be reached; nothing when all were
+  std::string try_connect(KeyValueStore& store, const std::string& meeting,
+                          std::chrono::milliseconds timeout,
+                          std::chrono::milliseconds connect_limit);
   /// Puts `own` under `what` into the store. @returns what the other ranks put there, by rank
   std::vector<std::string> meet(KeyValueStore& store, const std::string& name,
                                 std::string_view what, std::string_view own,

@@ -23,9 +23,12 @@ class DataRanks {
   /// @param shard_group  ranks of a shard group
   /// @throws UserError when groups of that size do not make up the ranks
   DataRanks(int rank, int ranks, int shard_group);
+  static DataRanks alone() { return {0, 1, 1}; }
 
   [[nodiscard]] Slicing slicing() const { return {shard_group_, rank_ % shard_group_}; }
   [[nodiscard]] Index replicas() const { return ranks_ / shard_group_; }
+  /// Whether this rank writes its slice to files: one replica of each does.
+  [[nodiscard]] bool writes() const { return rank_ < shard_group_; }
   [[nodiscard]] DataShare share() const { return {rank_, ranks_}; }
 
   /// Makes a communicator of the ranks given, this one among them, in their order. Called on all

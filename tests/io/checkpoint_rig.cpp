@@ -17,9 +17,10 @@ ModelConfig checkpoint_config(std::string_view model_type, bool tied) {
   return config;
 }
 
-std::unique_ptr<HostStore> CheckpointRig::make_store(const ModelConfig& config,
-                                                     MasterFormat format) {
-  return std::make_unique<HostStore>(Model(config), StoreOptions{.master = format}, *device_, pool);
+std::unique_ptr<HostStore> CheckpointRig::make_store(const ModelConfig& config, MasterFormat format,
+                                                     const Slicing& slicing) {
+  return std::make_unique<HostStore>(
+      Model(config), StoreOptions{.master = format, .slicing = slicing}, *device_, pool);
 }
 
 void CheckpointRig::fill(HostStore& store, std::uint32_t seed) {
@@ -33,12 +34,15 @@ void CheckpointRig::fill(HostStore& store, std::uint32_t seed) {
   };
   for (Index unit = 0; unit < store.model().unit_count(); ++unit)
     for (const ParamDesc& param : store.model().unit(unit).params) {
-      std::vector<float> values(static_cast<std::size_t>(param.elements()));
-      for (float& v : values) v = value();
-      values.front() = -0.0F;
-      store.write_master(unit, param, 0, values);
-      for (float* slab : {store.exp_avg(unit), store.exp_avg_sq(unit)})
-        for (Index i = 0; i < param.elements(); ++i) slab[param.offset + i] = value();
+      const ElementRange held = store.held(unit, param);
+      for (const StatePart part : kStateParts) {
+        std::vector<float> values(static_cast<std::size_t>(param.elements()));
+        for (float& v : values) v = value();
+        if (part == StatePart::master) values.front() = -0.0F;
+        write_state(store, {unit, &param, part}, held.first,
+                    std::span<const float>(values).subspan(static_cast<std::size_t>(held.first),
+                                                           static_cast<std::size_t>(held.count())));
+      }
     }
 }
 
@@ -62,7 +66,7 @@ SaveOptions training_checkpoint(const ModelConfig& config, std::filesystem::path
 std::vector<std::byte> slabs(const HostStore& store) {
   std::vector<std::byte> all;
   for (Index unit = 0; unit < store.model().unit_count(); ++unit) {
-    const Index elements = store.model().unit(unit).slab_elements;
+    const Index elements = store.slicing().slice(store.model().unit(unit).slab_elements);
     const auto add = [&](const void* data, Index bytes) {
       const auto* begin = static_cast<const std::byte*>(data);
       all.insert(all.end(), begin, begin + bytes);

@@ -19,8 +19,10 @@ ModelConfig checkpoint_config(std::string_view model_type, bool tied);
 class CheckpointRig {
  public:
   std::unique_ptr<HostStore> make_store(const ModelConfig& config,
-                                        MasterFormat format = MasterFormat::split);
+                                        MasterFormat format = MasterFormat::split,
+                                        const Slicing& slicing = {});
   /// Every value of every state depends on `seed`; among them denormals and both zeros.
+  /// A store of slices gets its part of what a whole one would.
   void fill(HostStore& store, std::uint32_t seed);
   /// Hands every unit over, waits, and returns the folder.
   std::filesystem::path save(const HostStore& store, SaveOptions options);

@@ -28,13 +28,6 @@ class CheckpointTest : public testing::Test {
     return o;
   }
 
-  std::map<std::string, std::string> files_of(const fs::path& folder) {
-    std::map<std::string, std::string> files;
-    for (const auto& entry : fs::directory_iterator(folder))
-      files[entry.path().filename().string()] = get_file(entry.path());
-    return files;
-  }
-
   void verify(const fs::path& folder) { verify_values(Checkpoint(folder), rig_.blocks, rig_.pool); }
 
   TemporaryFolder folder_;

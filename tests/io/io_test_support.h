@@ -11,6 +11,7 @@
 #include <fstream>
 #include <initializer_list>
 #include <iterator>
+#include <map>
 #include <string>
 #include <string_view>
 
@@ -49,6 +50,14 @@ inline std::filesystem::path put_file(const std::filesystem::path& path, std::st
 inline std::string get_file(const std::filesystem::path& path) {
   std::ifstream file(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(file), {}};
+}
+
+/// The content of every file of a folder, by name.
+inline std::map<std::string, std::string> files_of(const std::filesystem::path& folder) {
+  std::map<std::string, std::string> files;
+  for (const auto& entry : std::filesystem::directory_iterator(folder))
+    files[entry.path().filename().string()] = get_file(entry.path());
+  return files;
 }
 
 /// The bytes of a trivially copyable value.

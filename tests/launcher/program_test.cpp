@@ -257,19 +257,6 @@ TEST_F(Runs, AFullDiskLeavesNothingHalfWritten) {
   EXPECT_FALSE(fs::exists(path("metrics/model")));
 }
 
-TEST_F(Runs, MeasuresRatesThatPlansUse) {
-  const Outcome bench = run_program({"bench", "--rates", path("rates"), "--device", "cpu",
-                                     "--compute", "fp32", "--tokens", "64"});
-  ASSERT_EQ(bench.exit_code, 0) << bench.err;
-  std::vector<std::string> arguments = {"plan"};
-  append(arguments, small());
-  EXPECT_NE(run_program(arguments).out.find("rates: assumed"), std::string::npos);
-  append(arguments, {"--rates", path("rates")});
-  const Outcome plan = run_program(arguments);
-  EXPECT_EQ(plan.exit_code, 0) << plan.err;
-  EXPECT_NE(plan.out.find("rates: " + path("rates")), std::string::npos) << plan.out;
-}
-
 TEST_F(Runs, PlansForAGpuThatIsNotHere) {
   const std::vector<std::string> arguments = {
       "plan",           "--json", "--model",  "qwen2.5-7b", "--seq-len",       "4096",

@@ -4,7 +4,7 @@
 
 #include "launcher/console.h"
 #include "launcher/run_folder.h"
-#include "launcher/session/measure.h"
+#include "launcher/session/measure/peak.h"
 #include "tests/launcher/run_test.h"
 
 namespace megatrain::launcher {

@@ -19,12 +19,6 @@ struct Calls : ops::OpState {
   std::vector<ops::BiasGradient> bias_gradients;
   std::vector<ops::AttentionForward> attentions;
   int others = 0;
-
-  [[nodiscard]] double gemm_flops() const {
-    double flops = 0;
-    for (const ops::Gemm& g : gemms) flops += 2.0 * double(g.m) * double(g.n) * double(g.k);
-    return flops;
-  }
 };
 
 template <class Arguments>
@@ -116,34 +110,6 @@ TEST_F(TemplateCalls, tensors_side_by_side_are_one_product) {
   const Calls calls = backward(block);
   EXPECT_EQ(calls.gemms.size(), 8U);
   EXPECT_EQ(calls.bias_gradients.size(), 3U);  // qkv gate-up down
-}
-
-TEST_F(TemplateCalls, flops_are_those_of_the_products) {
-  for (const NamedConfig& named : small_configs()) {
-    SCOPED_TRACE(named.name);
-    const Model model(named.config);
-    const Index width = named.config.heads * named.config.head_dim;
-    const Index last = model.head_unit() - 1;  // its window is 0: pairs are easy to count
-    const Block block(model, last, {}, kShape);
-    const double attention = 2.0 * 3 * double(width) * (13.0 * 14 / 2);
-    EXPECT_DOUBLE_EQ(block.forward_flops(),
-                     forward(block, Keep::boundary).gemm_flops() + 2 * attention);
-    EXPECT_DOUBLE_EQ(block.backward_flops(), backward(block).gemm_flops() + 5 * attention);
-    EXPECT_DOUBLE_EQ(block.recompute_flops(Keep::boundary),
-                     recompute(block, Keep::boundary, false).gemm_flops() + 2 * attention);
-    for (const Keep keep : {Keep::attention, Keep::all})
-      EXPECT_DOUBLE_EQ(block.recompute_flops(keep), recompute(block, keep, false).gemm_flops());
-  }
-}
-
-TEST_F(TemplateCalls, a_window_lowers_the_cost_of_attention) {
-  ModelConfig config = small_llama();
-  config.windows = {4, 0};
-  const Model model(config);
-  const double difference =
-      Block(model, 2, {}, kShape).forward_flops() - Block(model, 1, {}, kShape).forward_flops();
-  const double pairs = 13.0 * 14 / 2 - (1 + 2 + 3 + 10 * 4);
-  EXPECT_DOUBLE_EQ(difference, 2 * 2.0 * 3 * 24 * pairs);
 }
 
 TEST_F(TemplateCalls, layers_differ_in_window_and_scale) {

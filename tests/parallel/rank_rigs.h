@@ -7,12 +7,12 @@
 #include <memory>
 #include <mutex>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "parallel/local/local_communicator.h"
 #include "parallel/streaming/data_ranks.h"
 #include "tests/engine/engine_rig.h"
+#include "tests/rank_threads.h"
 
 namespace megatrain::testing {
 
@@ -45,23 +45,6 @@ class LocalGroups {
   std::mutex mutex_;
   std::map<std::string, std::vector<std::unique_ptr<Communicator>>> groups_;
 };
-
-/// Runs body(rank) on a thread each and returns what each threw, if it did.
-template <class Body>
-std::vector<std::exception_ptr> on_threads(int ranks, const Body& body) {
-  std::vector<std::exception_ptr> failures(static_cast<std::size_t>(ranks));
-  std::vector<std::jthread> threads;
-  for (int rank = 0; rank < ranks; ++rank)
-    threads.emplace_back([&, rank] {
-      try {
-        body(rank);
-      } catch (...) {
-        failures[static_cast<std::size_t>(rank)] = std::current_exception();
-      }
-    });
-  threads.clear();
-  return failures;
-}
 
 /// A rank's choices of a run whose choices for one rank are given: its share of the micro-batches.
 inline Choices share_of(Choices choices, const RankLayout& layout, int rank) {

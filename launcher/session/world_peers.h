@@ -1,0 +1,23 @@
+#pragma once
+/// @file
+/// The ranks of a run as those who write files together.
+
+#include "io/checkpoint/peers.h"
+#include "parallel/world/world.h"
+
+namespace megatrain::launcher {
+
+class WorldPeers final : public io::Peers {
+ public:
+  /// @param world  must outlive it
+  explicit WorldPeers(parallel::World& world) : world_(world) {}
+
+  [[nodiscard]] int rank() const override { return world_.rank(); }
+  [[nodiscard]] int size() const override { return world_.size(); }
+  std::vector<std::string> exchange(const std::string& name, std::string_view bytes) override;
+
+ private:
+  parallel::World& world_;
+};
+
+}  // namespace megatrain::launcher

@@ -1,0 +1,224 @@
+/// @file
+/// `megatrain train` as several processes: what one would train, and what happens when one fails.
+
+#include <signal.h>
+
+#include <chrono>
+#include <cmath>
+#include <cstdlib>
+
+#include "core/base/thread_pool.h"
+#include "io/tensors/comparison.h"
+#include "tests/launcher/run_test.h"
+#include "tests/parallel/meeting.h"
+#include "tests/parallel/started.h"
+
+namespace megatrain::launcher {
+namespace {
+
+namespace fs = std::filesystem;
+using parallel::megatrain_program;
+using parallel::says;
+using parallel::Started;
+
+/// What another number of ranks may change: fp32 sums of the same products in another order.
+constexpr double kLossBound = 1e-5;
+
+class Ranks : public RunTest {
+ protected:
+  /// The options of a run that 1, 2, 3 and 4 ranks divide evenly.
+  [[nodiscard]] std::vector<std::string> run(const std::string& out,
+                                             std::vector<std::string> more = {}) const {
+    std::vector<std::string> arguments =
+        train(out, small({"--threads", "1", "--batch-tokens", "384", "--steps", "6", "--warmup",
+                          "2", "--device-memory", "128MiB", "--host-memory", "256MiB",
+                          "--micro-batch", "1", "--val-fraction", "0.1", "--val-every", "3"}));
+    append(arguments, std::move(more));
+    arguments.insert(arguments.begin(), megatrain_program());
+    return arguments;
+  }
+  [[nodiscard]] std::vector<std::string> launch(int ranks, std::vector<std::string> train,
+                                                std::vector<std::string> more = {}) const {
+    std::vector<std::string> arguments = {megatrain_program(), "launch", "--nproc-per-node",
+                                          std::to_string(ranks)};
+    append(arguments, std::move(more));
+    train.erase(train.begin());
+    append(arguments, std::move(train));
+    return arguments;
+  }
+  static void expect_done(const std::vector<std::string>& command, int code = 0) {
+    Started program(command);
+    EXPECT_EQ(program.wait(), code) << program.output();
+  }
+  void expect_close(const std::string& a, const std::string& b) const {
+    for (const char* key : {"loss", "grad_norm", "val_loss"}) {
+      const auto x = series(path(a + "/metrics.jsonl"), key);
+      const auto y = series(path(b + "/metrics.jsonl"), key);
+      ASSERT_EQ(x.size(), y.size()) << key;
+      ASSERT_FALSE(x.empty()) << key;
+      for (std::size_t i = 0; i < x.size(); ++i) EXPECT_NEAR(x[i] / y[i], 1, kLossBound) << key;
+    }
+    EXPECT_EQ(series(path(a + "/metrics.jsonl"), "tokens"),
+              series(path(b + "/metrics.jsonl"), "tokens"));
+  }
+  [[nodiscard]] std::string model(const std::string& run) const {
+    return read_file(path(run) + "/model/model.safetensors");
+  }
+};
+
+TEST_F(Ranks, TrainWhatOneTrains) {
+  expect_done(run("one"));
+  for (const int ranks : {2, 3, 4})
+    for (const int group : {1, ranks}) {
+      const std::string out = "ranks" + std::to_string(ranks) + "by" + std::to_string(group);
+      SCOPED_TRACE(out);
+      expect_done(launch(
+          ranks, run(out, {"--shard-group", std::to_string(group), "--check-replicas", "2"})));
+      expect_close(out, "one");
+    }
+  expect_done(launch(4, run("hybrid", {"--shard-group", "2"})));
+  expect_close("hybrid", "one");
+  // The same ranks again: the same bits.
+  expect_done(launch(4, run("again", {"--shard-group", "2"})));
+  EXPECT_TRUE(model("again") == model("hybrid"));
+}
+
+TEST_F(Ranks, SaveAtFourAndGoOnWithFewer) {
+  const std::vector<std::string> saves = {"--save-every", "3"};
+  expect_done(launch(4, run("four", saves)));
+  expect_done(launch(4, run("half", {"--save-every", "3", "--steps", "6"})));
+  for (const int ranks : {1, 2, 3}) {
+    SCOPED_TRACE(ranks);
+    const std::string out = "resumed" + std::to_string(ranks);
+    std::vector<std::string> command =
+        run(out, {"--save-every", "3", "--resume", path("four/checkpoints/step_00000003")});
+    Started refused(launch(ranks, command));
+    EXPECT_EQ(refused.wait(), 2);
+    EXPECT_TRUE(says(refused.output(), "--accept-change numerics"));
+    append(command, {"--accept-change", "numerics"});
+    expect_done(ranks == 1 ? command : launch(ranks, command));
+    const auto whole = series(path("four/metrics.jsonl"), "loss");
+    const auto rest = series(path(out + "/metrics.jsonl"), "loss");
+    ASSERT_EQ(rest.size(), 3U);
+    for (std::size_t i = 0; i < 3; ++i) EXPECT_NEAR(rest[i] / whole[3 + i], 1, kLossBound);
+  }
+  // With as many ranks it goes on as if it had never stopped.
+  expect_done(launch(4, run("same", {"--resume", path("four/checkpoints/step_00000003")})));
+  EXPECT_TRUE(model("same") == model("four"));
+}
+
+/// A checkpoint says nothing of who wrote it.
+TEST_F(Ranks, WriteTheSameCheckpointAsOne) {
+  expect_done(run("one", {"--save-every", "6"}));
+  expect_done(launch(
+      3, run("three", {"--save-every", "6", "--resume", path("one/checkpoints/step_00000006"),
+                       "--accept-change", "numerics", "--val-every", "0"})));
+  for (const auto& entry : fs::directory_iterator(path("one/checkpoints/step_00000006"))) {
+    if (entry.path().extension() != ".h5") continue;
+    EXPECT_TRUE(read_file(entry.path()) ==
+                read_file(path("three/checkpoints/step_00000006") / entry.path().filename()));
+  }
+}
+
+/// Ranks of a long run, started one by one.
+class RankFaults : public Ranks {
+ protected:
+  [[nodiscard]] std::vector<std::string> long_run(const std::string& out,
+                                                  std::vector<std::string> more = {}) const {
+    std::vector<std::string> all = {"--steps", "100000", "--val-every", "0"};
+    append(all, std::move(more));
+    return run(out, all);
+  }
+  static void expect_named(std::vector<Started>& ranks, std::size_t lost, const std::string& name) {
+    const auto begin = std::chrono::steady_clock::now();
+    for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+      if (rank == lost) continue;
+      EXPECT_EQ(ranks[rank].wait(), 1) << ranks[rank].output();
+      EXPECT_TRUE(says(ranks[rank].output(), name));
+    }
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(30));
+  }
+};
+
+TEST_F(RankFaults, AKilledRankEndsTheOthersAndIsNamed) {
+  for (const std::size_t lost : {0U, 2U}) {
+    SCOPED_TRACE(lost);
+    auto ranks = parallel::start_ranks(3, 3, long_run("killed" + std::to_string(lost)));
+    ASSERT_TRUE(ranks[0].says("loss", 2));
+    ranks[lost].signal(SIGKILL);
+    expect_named(ranks, lost, "rank " + std::to_string(lost));
+  }
+}
+
+TEST_F(RankFaults, AHangingRankEndsTheOthersAndIsNamed) {
+  auto ranks = parallel::start_ranks(3, 3, long_run("hangs"));
+  ASSERT_TRUE(ranks[0].says("loss", 2));
+  ranks[1].signal(SIGSTOP);
+  expect_named(ranks, 1, "rank 1");
+}
+
+TEST_F(RankFaults, OneTooFewAreNamed) {
+  auto ranks = parallel::start_ranks(2, 3, run("few", {"--rank-timeout", "3"}));
+  for (Started& rank : ranks) {
+    EXPECT_EQ(rank.wait(), 2) << rank.output();
+    EXPECT_TRUE(says(rank.output(), "rank 2"));
+  }
+  EXPECT_FALSE(fs::exists(path("few")));
+}
+
+TEST_F(RankFaults, AnotherConfigurationIsRefused) {
+  const std::uint16_t port = parallel::free_port();
+  std::vector<Started> ranks;
+  ranks.emplace_back(run("other", {"--rank-timeout", "4"}), parallel::torchrun(0, 2, port));
+  ranks.emplace_back(run("other", {"--rank-timeout", "4", "--lr", "1e-3"}),
+                     parallel::torchrun(1, 2, port));
+  for (Started& rank : ranks) {
+    EXPECT_EQ(rank.wait(), 2) << rank.output();
+    EXPECT_TRUE(says(rank.output(), "configuration"));
+  }
+}
+
+/// The same names of files, but one rank sees other data.
+TEST_F(RankFaults, UnevenDataAreRefused) {
+  write_text(path("short.txt"), read_file(path("text.txt")).substr(100));
+  const std::uint16_t port = parallel::free_port();
+  std::vector<Started> ranks;
+  for (int rank = 0; rank < 2; ++rank) {
+    std::vector<std::string> command = run("uneven", {"--rank-timeout", "4"});
+    if (rank == 1) append(command, {"--data", path("short.txt")});
+    ranks.emplace_back(command, parallel::torchrun(rank, 2, port));
+  }
+  for (Started& rank : ranks) EXPECT_EQ(rank.wait(), 2) << rank.output();
+}
+
+TEST_F(RankFaults, ATerminatedRankLetsAllSaveAndGoOnLater) {
+  auto ranks = parallel::start_ranks(2, 2, long_run("term", {"--save-every", "1000000"}));
+  ASSERT_TRUE(ranks[0].says("loss", 2));
+  ranks[1].signal(SIGTERM);
+  for (Started& rank : ranks) EXPECT_EQ(rank.wait(), 75) << rank.output();
+  const auto steps = series(path("term/metrics.jsonl"), "step");
+  EXPECT_TRUE(fs::exists(path("term/checkpoints/latest")));
+  auto again = parallel::start_ranks(2, 2, long_run("term", {"--save-every", "1000000"}));
+  ASSERT_TRUE(
+      again[0].says("going on from step " + std::to_string(static_cast<int>(steps.back()))));
+  ASSERT_TRUE(again[0].says("loss"));  // before that a signal just ends it
+  again[0].signal(SIGTERM);
+  for (Started& rank : again) EXPECT_EQ(rank.wait(), 75) << rank.output();
+}
+
+/// A rank dies, launch starts all again, and they end as if nothing had happened.
+TEST_F(RankFaults, RestartedFromTheLatestCheckpoint) {
+  const std::vector<std::string> options = {"--steps", "60",          "--save-every",
+                                            "10",      "--val-every", "0"};
+  expect_done(launch(2, run("straight", options)));
+  Started program(launch(2, run("restarted", options), {"--max-restarts", "2"}));
+  ASSERT_TRUE(program.says("checkpoint step_00000010"));
+  const std::string find = "pkill -KILL -n -f '[m]egatrain train .*" + path("restarted") + "'";
+  ASSERT_EQ(std::system(find.c_str()), 0);
+  EXPECT_EQ(program.wait(), 0) << program.output();
+  EXPECT_TRUE(says(program.output(), "going on from step"));
+  EXPECT_TRUE(model("restarted") == model("straight"));
+}
+
+}  // namespace
+}  // namespace megatrain::launcher
