@@ -72,7 +72,7 @@ private HDF5 'hdf5(_hl)?\.h|H5' 'io/hdf5/([^:]*\.cpp|handle\.h):'
 private xxHash 'xxhash|xxh3' 'io/[^:]*\.cpp:'
 private CUDA 'cuda|cublas|nv(tx|ml|toolsext)' 'core/(device|ops)/cuda/'
 private cuDNN 'cudnn' 'core/(device|ops)/cuda/'
-private NCCL 'nccl' 'parallel/'
+private NCCL 'nccl\.h' 'parallel/nccl/'
 private Gloo 'gloo/' 'parallel/gloo/'
 if (($(code "$include[<\"]cudnn_frontend" core io parallel launcher | cut -d: -f1 | sort -u | wc -l) > 1)); then
   report "cudnn-frontend may be included in one file only" \

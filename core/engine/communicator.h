@@ -35,11 +35,17 @@ class PeerError : public Error {
 /// shall overlap need two communicators), from one issuing thread. Buffers belong to the collective
 /// until it is reached.
 ///
-/// Sums are fp32 and made in the order of the ranks, ((x0 + x1) + x2) + ...: their bits depend
-/// neither on timing nor on which rank looks.
+/// Sums are fp32, and each element is added up once, so that all who get it get the same bits: an
+/// all_reduce gives every rank the same ones. On CPUs the order is that of the ranks, ((x0 + x1) +
+/// x2) + ..., and bits depend on nothing else. On GPUs it is the one that NCCL chooses, which may
+/// differ from element to element: it depends on the library, its settings, the count, and how the
+/// GPUs are connected. NCCL promises no more of it; where it adds along rings and trees, it does
+/// not depend on timing.
 ///
-/// A collective waits for its peers for a time that is fixed when the communicator is made. One
-/// that fails fails its stream, as other work does, with a PeerError; so do all that follow it.
+/// A collective waits for its peers for a time that is fixed when the communicator is made. When
+/// one fails, what it should have written is garbage, and all that follow it fail too. On CPUs it
+/// fails its stream, as other work does, with a PeerError. On a GPU the stream goes on: who has
+/// waited for a result calls check() before it is used.
 class Communicator {
  public:
   virtual ~Communicator() = default;
@@ -60,7 +66,8 @@ class Communicator {
   virtual void reduce_scatter(Stream& stream, const float* whole, float* slice, Index count) = 0;
   /// The sum over ranks, in place.
   virtual void all_reduce(Stream& stream, float* data, Index count) = 0;
-  /// The same for either type; bf16 is added up in fp32 and rounded once.
+  /// The same for either type. On CPUs bf16 is added up in fp32 and rounded once; NCCL may round on
+  /// the way.
   /// @throws LogicError where that is not implemented
   virtual void all_reduce(Stream& stream, void* data, Index count, DType type) {
     require(type == DType::f32, "a communicator that adds up fp32 alone");
@@ -69,13 +76,18 @@ class Communicator {
   /// What `root` has, to all.
   virtual void broadcast(Stream& stream, void* data, Index count, DType type, int root) = 0;
 
-  /// Agreements of the calling host threads, for norms and decisions: they block.
+  /// Agreements of the issuing threads, for norms and decisions: they block, also for collectives
+  /// that were issued before them.
   /// Replaces each value by its sum over ranks, added in their order. @throws PeerError
   virtual void sum(std::span<double> values) = 0;
   /// The largest value of any rank; NaN when one has NaN. @throws PeerError
   [[nodiscard]] virtual double max(double value) = 0;
   /// Returns when every rank has called it. @throws PeerError after `deadline`
   virtual void barrier(std::chrono::milliseconds deadline) = 0;
+
+  /// Returns when nothing has failed so far: every result that was waited for before this call is
+  /// good. An agreement that returns says the same. @throws PeerError
+  virtual void check() = 0;
 
   /// Ends the communicator for all ranks: what waits, here and on the peers, fails and names
   /// `reason`, and so does what comes later. From any thread, any number of times: the first

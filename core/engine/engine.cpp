@@ -117,6 +117,8 @@ void Engine::run(Executor& executor, const StepInputs& inputs,
                  const std::optional<PendingUpdate>& pending, StateReader* reader, Trace* trace) {
   try {
     executor.run(inputs, pending, reader, trace);
+    // What was waited for may be what a collective that ended early left behind.
+    groups_.check();
   } catch (const std::exception& failure) {
     // The others would wait for this rank until their time is over.
     groups_.abort(failure.what());

@@ -41,17 +41,17 @@ class SoloCommunicator final : public Communicator {
   }
   void barrier(std::chrono::milliseconds /*deadline*/) override { check(); }
 
+  void check() override {
+    const std::lock_guard lock(mutex_);
+    if (reason_) throw PeerError("'" + name_ + "' was ended: " + *reason_, {0});
+  }
+
   void abort(std::string_view reason) noexcept override {
     const std::lock_guard lock(mutex_);
     if (!reason_) reason_ = reason;
   }
 
  private:
-  void check() {
-    const std::lock_guard lock(mutex_);
-    if (reason_) throw PeerError("'" + name_ + "' was ended: " + *reason_, {0});
-  }
-
   const std::string name_;
   std::mutex mutex_;
   std::optional<std::string> reason_;  // why it was aborted

@@ -30,6 +30,8 @@ struct StepGroups {
   void sum(std::span<double> values);
   /// The same over the slices of all parts of the model: ranks that hold it once.
   void sum_slices(std::span<double> values);
+  /// Returns when no collective of theirs has failed. See Communicator::check. @throws PeerError
+  void check();
   /// Ends all of them, for all ranks. See Communicator::abort.
   void abort(std::string_view reason) noexcept;
 };

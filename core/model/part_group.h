@@ -35,6 +35,8 @@ class PartGroup {
   /// Replaces each value by its sum over the parts, added in their order. Blocks the calling
   /// thread.
   virtual void sum(std::span<double> /*values*/) const {}
+  /// Returns when nothing has failed so far: every result that was waited for is good. @throws Error
+  virtual void check() const {}
   /// Wakes the other parts, which fail with the reason: this one makes no more calls.
   virtual void abort(std::string_view /*reason*/) const noexcept {}
 };

@@ -7,9 +7,10 @@
 
 namespace megatrain {
 
-/// Updates what the store holds of every parameter of `unit` from its gradient slab, each with the coefficients of its
-/// group (ParamDesc::decay). Neighbours of one group are updated as one range, padding included:
-/// padding is zero in every slab, and an update of zeros gives zeros. Allocates nothing.
+/// Updates what the store holds of every parameter of `unit` from its gradient slab, each with the
+/// coefficients of its group (ParamDesc::decay). Neighbours of one group are updated as one range,
+/// padding included: padding is zero in every slab, and an update of zeros gives zeros. Allocates
+/// nothing.
 ///
 /// @param lr    learning rate of this step
 /// @param clip  ClipDecision::factor; a step that the decision skips must not come here

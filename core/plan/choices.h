@@ -67,7 +67,8 @@ struct Choices {
 void validate(const Choices& choices, const Model& model);
 
 /// All that decides the bits of a step besides the weights and data, as stable text lines
-/// ("key = value"), device numerics included. Equal text: equal bits.
+/// ("key = value"), device numerics included. Equal text: equal bits, as far as sums
+/// over ranks repeat theirs: see Communicator.
 std::string numerics_key(const Choices& choices, const Model& model, std::string_view device);
 
 }  // namespace megatrain

@@ -32,4 +32,6 @@ void TwoStepParts::gather(Stream& stream, const void* own, void* whole, Index co
 
 void TwoStepParts::sum(std::span<double> values) const { ranks_->sum(values); }
 
+void TwoStepParts::check() const { ranks_->check(); }
+
 void TwoStepParts::abort(std::string_view reason) const noexcept { ranks_->abort(reason); }

@@ -20,6 +20,7 @@ class TwoStepParts final : public megatrain::PartGroup {
   void gather(megatrain::Stream& stream, const void* own, void* whole, megatrain::Index count,
               megatrain::DType type) const override;
   void sum(std::span<double> values) const override;
+  void check() const override;
   void abort(std::string_view reason) const noexcept override;
 
  private:

@@ -233,7 +233,7 @@ int train(const RunOptions& options) {
   Team team(place, ranks,
             {.patience = options.rank_timeout,
              .configuration = common_configuration(options, run),
-             .device = machine.kind});
+             .device = machine.device.get()});
   team.agree(machine);
   RunPlans plans = plan_run(options, machine, model, run.key, ranks);
   team.require_same("the plan", describe(plans.train.choices, model));

@@ -18,7 +18,7 @@ namespace megatrain::launcher {
 struct TeamOptions {
   Index patience = 0;         ///< seconds that ranks wait to meet, and for one another in a step
   std::string configuration;  ///< what all must have in common, as text
-  DeviceKind device = DeviceKind::cpu;
+  Device* device = nullptr;   ///< this rank's; outlives the team
 };
 
 /// How the ranks divide the model, before they meet.

@@ -48,6 +48,7 @@ class RecordingCommunicator final : public Communicator {
     note({.collective = Collective::barrier});
     inner_->barrier(deadline);
   }
+  void check() override { inner_->check(); }
   void abort(std::string_view reason) noexcept override { inner_->abort(reason); }
 
  private:

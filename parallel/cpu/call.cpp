@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <array>
+#include <cstddef>
 
 namespace megatrain {
 
@@ -10,6 +11,15 @@ std::string_view name(Collective collective) {
   constexpr std::array<std::string_view, 7> kNames{
       "all_gather", "reduce_scatter", "all_reduce", "broadcast", "sum", "max", "barrier"};
   return kNames[static_cast<std::size_t>(collective)];
+}
+
+void require_in_place_or_apart(const void* slice, const void* whole, Index slice_bytes, int rank,
+                               int size) {
+  const auto* begin = static_cast<const std::byte*>(slice);
+  const auto* from = static_cast<const std::byte*>(whole);
+  require(begin == from + slice_bytes * rank || begin + slice_bytes <= from ||
+              begin >= from + slice_bytes * size,
+          "a slice that overlaps the whole, but is not at its rank's place");
 }
 
 std::string describe(const Call& call) {

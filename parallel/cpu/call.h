@@ -30,6 +30,10 @@ struct Call {
   bool operator==(const Call&) const = default;
 };
 
+/// A slice lies at its rank's place of the whole, or apart from it. @throws LogicError
+void require_in_place_or_apart(const void* slice, const void* whole, Index slice_bytes, int rank,
+                               int size);
+
 /// "all_gather 7 (4096 bf16 elements)".
 std::string describe(const Call& call);
 

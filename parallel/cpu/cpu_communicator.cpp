@@ -1,10 +1,10 @@
 #include "parallel/cpu/cpu_communicator.h"
 
-#include <cmath>
 #include <utility>
 #include <vector>
 
 #include "core/device/cpu/cpu_device.h"
+#include "parallel/cpu/rank_order_sum.h"
 
 namespace megatrain {
 
@@ -28,12 +28,12 @@ class CpuCommunicator final : public Communicator {
 
   void all_gather(Stream& stream, const void* slice, void* whole, Index count,
                   DType type) override {
-    if (!check(stream, count)) return;
+    if (!admit(stream, count)) return;
     const Call call = next(Collective::all_gather, count, type);
     const auto* from = static_cast<const std::byte*>(slice);
     auto* to = static_cast<std::byte*>(whole);
     const Index bytes = count * size_of(type);
-    check_slice(from, to, bytes);
+    require_in_place_or_apart(from, to, bytes, rank_, size_);
     cpu_stream(stream).enqueue([=, collectives = collectives_, size = size_] {
       announce_read(from, bytes);
       announce_write(to, bytes * size);
@@ -42,11 +42,10 @@ class CpuCommunicator final : public Communicator {
   }
 
   void reduce_scatter(Stream& stream, const float* whole, float* slice, Index count) override {
-    if (!check(stream, count)) return;
+    if (!admit(stream, count)) return;
     const Call call = next(Collective::reduce_scatter, count, DType::f32);
     const Index bytes = count * size_of(DType::f32);
-    check_slice(reinterpret_cast<const std::byte*>(slice),
-                reinterpret_cast<const std::byte*>(whole), bytes);
+    require_in_place_or_apart(slice, whole, bytes, rank_, size_);
     cpu_stream(stream).enqueue([=, collectives = collectives_, size = size_] {
       announce_read(whole, bytes * size);
       announce_write(slice, bytes);
@@ -59,7 +58,7 @@ class CpuCommunicator final : public Communicator {
   }
 
   void all_reduce(Stream& stream, void* data, Index count, DType type) override {
-    if (!check(stream, count)) return;
+    if (!admit(stream, count)) return;
     const Call call = next(Collective::all_reduce, count, type);
     cpu_stream(stream).enqueue([=, collectives = collectives_] {
       announce_write(data, count * size_of(type));
@@ -69,7 +68,7 @@ class CpuCommunicator final : public Communicator {
 
   void broadcast(Stream& stream, void* data, Index count, DType type, int root) override {
     require(root >= 0 && root < size_, "a broadcast from a rank that is none");
-    if (!check(stream, count)) return;
+    if (!admit(stream, count)) return;
     Call call = next(Collective::broadcast, count, type);
     call.root = root;
     auto* bytes = static_cast<std::byte*>(data);
@@ -84,42 +83,27 @@ class CpuCommunicator final : public Communicator {
 
   void sum(std::span<double> values) override {
     if (values.empty()) return;
-    const std::vector<double> all = gather(Collective::sum, values);
-    for (std::size_t i = 0; i < values.size(); ++i) {
-      values[i] = all[i];
-      for (std::size_t at = i + values.size(); at < all.size(); at += values.size())
-        values[i] += all[at];
-    }
+    sum_in_rank_order(gather(Collective::sum, values), values);
   }
 
   [[nodiscard]] double max(double value) override {
-    double largest = value;
-    for (const double other : gather(Collective::max, {&value, 1})) {
-      if (std::isnan(other)) return other;
-      largest = std::fmax(largest, other);
-    }
-    return largest;
+    return largest(gather(Collective::max, {&value, 1}));
   }
 
   void barrier(std::chrono::milliseconds deadline) override {
     collectives_->barrier(next(Collective::barrier, 0, DType::f32), deadline);
   }
 
+  void check() override {}  // who waited for the stream has heard of it
   void abort(std::string_view reason) noexcept override { collectives_->abort(reason); }
 
  private:
   /// Whether there is anything to do.
-  bool check(Stream& stream, Index count) {
+  bool admit(Stream& stream, Index count) {
     require(count >= 0, "a collective of a negative size");
     if (stream_ == nullptr) stream_ = &stream;
     require(stream_ == &stream, "collectives of one communicator were issued on two streams");
     return count > 0;
-  }
-
-  void check_slice(const std::byte* slice, const std::byte* whole, Index bytes) const {
-    require(
-        slice == whole + bytes * rank_ || slice + bytes <= whole || slice >= whole + bytes * size_,
-        "a slice that overlaps the whole, but is not at its rank's place");
   }
 
   Call next(Collective collective, Index count, DType type) {

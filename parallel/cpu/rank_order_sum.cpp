@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 
 namespace megatrain {
 
@@ -35,6 +36,22 @@ void sum_in_rank_order(std::span<const float* const> parts, float* sum, Index co
 
 void sum_in_rank_order(std::span<const bfloat16* const> parts, bfloat16* sum, Index count) {
   add_up(parts, sum, count);
+}
+
+void sum_in_rank_order(std::span<const double> all, std::span<double> sums) {
+  for (std::size_t i = 0; i < sums.size(); ++i) {
+    sums[i] = all[i];
+    for (std::size_t at = i + sums.size(); at < all.size(); at += sums.size()) sums[i] += all[at];
+  }
+}
+
+double largest(std::span<const double> all) {
+  double result = all.front();
+  for (const double value : all) {
+    if (std::isnan(value)) return value;
+    result = std::fmax(result, value);
+  }
+  return result;
 }
 
 }  // namespace megatrain

@@ -1,6 +1,6 @@
 #pragma once
 /// @file
-/// The one sum over ranks of the CPU's communicators.
+/// Sums over ranks that are made on the host.
 
 #include <span>
 
@@ -14,5 +14,11 @@ namespace megatrain {
 void sum_in_rank_order(std::span<const float* const> parts, float* sum, Index count);
 /// The same sum of bf16 values, rounded once.
 void sum_in_rank_order(std::span<const bfloat16* const> parts, bfloat16* sum, Index count);
+
+/// What an agreement makes of `all`, the values of each rank in the order of the ranks: their sums,
+/// added in that order.
+void sum_in_rank_order(std::span<const double> all, std::span<double> sums);
+/// The same for the largest value: NaN when one is NaN.
+double largest(std::span<const double> all);
 
 }  // namespace megatrain

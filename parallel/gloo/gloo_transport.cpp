@@ -3,10 +3,10 @@
 #include <fmt/core.h>
 #include <gloo/transport/tcp/device.h>
 
+#include "core/engine/solo_communicator.h"
 #include "parallel/cpu/cpu_communicator.h"
 #include "parallel/gloo/gloo_collectives.h"
 #include "parallel/gloo/quiet_pipes.h"
-#include "core/engine/solo_communicator.h"
 
 namespace megatrain {
 

@@ -19,6 +19,7 @@ class TensorParts final : public PartGroup {
     tensor_->all_gather(stream, own, whole, count, type);
   }
   void sum(std::span<double> values) const override { tensor_->sum(values); }
+  void check() const override { tensor_->check(); }
   void abort(std::string_view reason) const noexcept override { tensor_->abort(reason); }
 
  private:

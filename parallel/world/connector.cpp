@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "parallel/gloo/gloo_transport.h"
+#include "parallel/nccl/nccl_transport.h"
 
 namespace megatrain::parallel {
 
@@ -15,18 +16,18 @@ Connector gloo(const ConnectorOptions& options) {
                      int size) { return transport->connect(std::move(store), name, rank, size); };
 }
 
+Connector nccl(const ConnectorOptions& options) {
+  const std::shared_ptr<NcclTransport> transport =
+      make_nccl_transport(*options.device, options.timeout);
+  return [transport](std::shared_ptr<KeyValueStore> store, const std::string& name, int rank,
+                     int size) { return transport->connect(std::move(store), name, rank, size); };
+}
+
 }  // namespace
 
-Connector make_connector(DeviceKind kind, const ConnectorOptions& options) {
-  switch (kind) {
-    case DeviceKind::cpu:
-      return gloo(options);
-    case DeviceKind::cuda:
-      throw UserError(
-          "this build cannot connect the GPUs of several ranks; run one process, or all ranks on "
-          "their CPUs");
-  }
-  throw LogicError("internal error: a device of no kind");
+Connector make_connector(const ConnectorOptions& options) {
+  const bool gpu = options.device != nullptr && options.device->info().kind == DeviceKind::cuda;
+  return gpu ? nccl(options) : gloo(options);
 }
 
 }  // namespace megatrain::parallel

@@ -13,6 +13,8 @@
 namespace megatrain::parallel {
 
 struct ConnectorOptions {
+  /// Whose memory the communicators work on; outlives them. nullptr: that of the CPU.
+  Device* device = nullptr;
   /// An address of this machine that the other ranks can reach.
   std::string address;
   /// How long a collective, and the connecting, waits for a peer.
@@ -27,6 +29,6 @@ using Connector = std::function<std::unique_ptr<Communicator>(
 
 /// The connector of ranks whose devices are of one kind.
 /// @throws UserError when this build has none for it
-Connector make_connector(DeviceKind kind, const ConnectorOptions& options);
+Connector make_connector(const ConnectorOptions& options);
 
 }  // namespace megatrain::parallel

@@ -41,6 +41,7 @@ class LivingCommunicators::Member final : public Communicator {
   void sum(std::span<double> values) override { inner_->sum(values); }
   [[nodiscard]] double max(double value) override { return inner_->max(value); }
   void barrier(std::chrono::milliseconds deadline) override { inner_->barrier(deadline); }
+  void check() override { inner_->check(); }
   void abort(std::string_view reason) noexcept override { inner_->abort(reason); }
 
  private:

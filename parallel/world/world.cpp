@@ -80,7 +80,8 @@ std::unique_ptr<Communicator> World::connect(const std::string& name, std::span<
   {
     const std::lock_guard lock(mutex_);
     if (!connector_)
-      connector_ = make_connector(device_, {.address = address_, .timeout = collective_timeout_});
+      connector_ =
+          make_connector({.device = device_, .address = address_, .timeout = collective_timeout_});
     connector = connector_;
     use = connected_[line]++;
   }

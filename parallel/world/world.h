@@ -24,8 +24,8 @@ namespace megatrain::parallel {
 struct WorldOptions {
   /// A hash of what all ranks must have in common.
   std::uint64_t configuration = 0;
-  /// Whose memory the communicators work on.
-  DeviceKind device = DeviceKind::cpu;
+  /// Whose memory the communicators work on; outlives the world. nullptr: that of the CPU.
+  Device* device = nullptr;
   /// How long a rank waits for the others to come.
   Milliseconds join_limit{300'000};
   /// How long a collective, or the connecting, waits for a peer that the rendezvous sees alive.
@@ -91,7 +91,7 @@ class World {
   [[nodiscard]] Rendezvous* others() const;
 
   const ProcessPlace place_;
-  const DeviceKind device_;
+  Device* const device_;
   const Milliseconds collective_timeout_;
   const int exceptions_;  ///< that were under way when this was made
   const std::shared_ptr<LivingCommunicators> living_;

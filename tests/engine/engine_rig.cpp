@@ -10,7 +10,7 @@
 namespace megatrain::testing {
 
 std::unique_ptr<Device> make_rig_device(const RigOptions& options) {
-  if (options.device == DeviceKind::cuda) return make_cuda_device();
+  if (options.device == DeviceKind::cuda) return make_cuda_device({.ordinal = options.ordinal});
   if (options.slow_copies > 0) return make_slow_device(options.device_threads, options.slow_copies);
   return make_cpu_device({.threads = options.device_threads});
 }

@@ -32,6 +32,7 @@ struct RigOptions {
   /// long before each unit.
   double slow_reader = 0;
   DeviceKind device = DeviceKind::cpu;
+  int ordinal = 0;  ///< of the GPU
 };
 
 /// Copies every bit that it is handed.

@@ -23,7 +23,7 @@ std::vector<std::exception_ptr> with_teams(const RankLayout& layout, const Body&
   return on_threads(layout.ranks(), [&](int rank) {
     const DataRanks ranks(rank, layout.ranks(), layout.shards);
     Team team(parallel::place_of(rank, layout.ranks(), server.port()), ranks,
-              {.patience = 60, .configuration = configuration, .device = DeviceKind::cpu});
+              {.patience = 60, .configuration = configuration});
     body(rank, team);
   });
 }

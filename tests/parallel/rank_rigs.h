@@ -55,14 +55,17 @@ inline Choices share_of(Choices choices, const RankLayout& layout, int rank) {
   return choices;
 }
 
-/// Runs body(rank, rig) for all ranks; what one throws is thrown here, the first rank's first.
-template <class Body>
+/// Runs body(rank, rig) for all ranks; what one throws is thrown here, the first rank's first. On
+/// GPUs each rank has its own.
+/// @param groups  connects them, as LocalGroups does
+template <class Body, class Groups = LocalGroups>
 void with_rigs(const ModelConfig& config, const Choices& choices, const RankLayout& layout,
-               const RigOptions& options, const Body& body) {
-  LocalGroups groups;
+               const RigOptions& options, const Body& body, Groups&& groups = Groups()) {
   const auto failures = on_threads(layout.ranks(), [&](int rank) {
     const DataRanks ranks(rank, layout.ranks(), layout.shards);
-    Rig rig(config, share_of(choices, layout, rank), options, ranks.connect(groups.of(rank)),
+    RigOptions own = options;
+    own.ordinal = rank;
+    Rig rig(config, share_of(choices, layout, rank), own, ranks.connect(groups.of(rank)),
             ranks.share());
     body(rank, rig);
   });

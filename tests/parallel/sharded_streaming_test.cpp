@@ -3,37 +3,13 @@
 
 #include <gtest/gtest.h>
 
-#include <cmath>
 #include <limits>
 
 #include "core/plan/checker.h"
-#include "tests/parallel/rank_rigs.h"
-#include "tests/plan/plan_grid.h"
+#include "tests/parallel/rank_outcome.h"
 
 namespace megatrain::testing {
 namespace {
-
-constexpr Index kSteps = 5;
-/// Divides evenly among 1, 2, 3 and 4 ranks.
-constexpr Index kMicroBatches = 12;
-
-/// Sums of the same products in another order. AdamW turns the relative error of a gradient into
-/// one of a step, of which there are five. bf16 rounds each gradient once more.
-constexpr double kBound = 2e-5;
-constexpr double kBf16Bound = 2e-4;
-
-/// What a run came to, put together from all ranks.
-struct Outcome {
-  std::vector<double> losses;
-  std::vector<double> norms;
-  std::vector<std::vector<float>> masters;  ///< of each parameter
-};
-
-PlanCase with_ranks(PlanCase c) {
-  c.choices.micro_batches = kMicroBatches;
-  c.choices.micro_batch.batch = 1;
-  return c;
-}
 
 /// The cases of the plan grid that several ranks can run.
 std::vector<PlanCase> sharded_cases() {
@@ -41,56 +17,6 @@ std::vector<PlanCase> sharded_cases() {
   for (PlanCase& c : training_cases())
     if (c.choices.embedding == EmbeddingMode::table) cases.push_back(with_ranks(std::move(c)));
   return cases;
-}
-
-Outcome run(const PlanCase& c, const RankLayout& layout, const RigOptions& options = {}) {
-  Outcome all;
-  const Model model(c.config);
-  for (const Unit& unit : model.units())
-    for (const ParamDesc& param : unit.params)
-      all.masters.emplace_back(static_cast<std::size_t>(param.elements()),
-                               std::numeric_limits<float>::quiet_NaN());
-  std::mutex mutex;
-  with_rigs(c.config, c.choices, layout, options, [&](int rank, Rig& rig) {
-    const Snapshot own = rig.run(kSteps);
-    const std::lock_guard lock(mutex);
-    if (all.losses.empty()) all.losses = own.losses, all.norms = own.norms;
-    EXPECT_EQ(own.losses, all.losses) << "rank " << rank;
-    EXPECT_EQ(own.norms, all.norms) << "rank " << rank;
-    auto whole = all.masters.begin();
-    for (Index u = 0; u < model.unit_count(); ++u)
-      for (const ParamDesc& param : model.unit(u).params) {
-        const ElementRange held = rig.store->held(u, param);
-        std::vector<float> part(static_cast<std::size_t>(held.count()));
-        rig.store->read_master(u, param, held.first, part);
-        const auto place = whole->begin() + held.first;
-        // Somebody has been there: a replica, which must have the same bits.
-        if (!held.empty() && !std::isnan(*place)) {
-          EXPECT_TRUE(std::equal(part.begin(), part.end(), place)) << param.name;
-        }
-        std::ranges::copy(part, place);
-        ++whole;
-      }
-  });
-  for (const auto& param : all.masters)
-    for (const float value : param) EXPECT_TRUE(std::isfinite(value)) << "nobody holds it";
-  return all;
-}
-
-void expect_close(const Outcome& actual, const Outcome& expected, double bound) {
-  for (std::size_t s = 0; s < expected.losses.size(); ++s) {
-    EXPECT_NEAR(actual.losses[s] / expected.losses[s], 1, bound) << "step " << s;
-    EXPECT_NEAR(actual.norms[s] / expected.norms[s], 1, bound) << "step " << s;
-  }
-  double largest = 0;
-  double difference = 0;
-  for (std::size_t p = 0; p < expected.masters.size(); ++p)
-    for (std::size_t i = 0; i < expected.masters[p].size(); ++i) {
-      largest = std::max(largest, std::abs(static_cast<double>(expected.masters[p][i])));
-      difference = std::max(difference, std::abs(static_cast<double>(actual.masters[p][i]) -
-                                                 static_cast<double>(expected.masters[p][i])));
-    }
-  EXPECT_LE(difference, bound * largest);
 }
 
 class Sharded : public ::testing::TestWithParam<PlanCase> {};
@@ -191,6 +117,48 @@ TEST(Ranks, OneThatFailsEndsTheStepOfAll) {
     if (rank == 3) continue;
     // Ranks 0 and 1 hear of it from rank 2, with which rank 0 sums; 1 hears from 0 or 3.
     EXPECT_THROW(std::rethrow_exception(failures[static_cast<std::size_t>(rank)]), PeerError);
+  }
+}
+
+/// A collective of a GPU that is aborted leaves garbage behind, and an event that is reached.
+class Aborted final : public Communicator {
+ public:
+  explicit Aborted(const bool& failed) : failed_(failed) {}
+  [[nodiscard]] int rank() const override { return 0; }
+  [[nodiscard]] int size() const override { return 1; }
+  [[nodiscard]] std::string_view name() const override { return "aborted"; }
+  void all_gather(Stream&, const void*, void*, Index, DType) override {}
+  void reduce_scatter(Stream&, const float*, float*, Index) override {}
+  void all_reduce(Stream&, float*, Index) override {}
+  void broadcast(Stream&, void*, Index, DType, int) override {}
+  void sum(std::span<double>) override {}
+  [[nodiscard]] double max(double value) override { return value; }
+  void barrier(std::chrono::milliseconds) override {}
+  void check() override {
+    if (failed_) throw PeerError("rank 1 is gone", {1});
+  }
+  void abort(std::string_view) noexcept override {}
+
+ private:
+  const bool& failed_;
+};
+
+TEST(Ranks, NoUpdateFollowsFromWhatAnAbortedCollectiveLeaves) {
+  const PlanCase c = with_ranks(case_named("plain"));
+  for (const bool gathers : {false, true}) {
+    bool failed = false;
+    StepGroups groups = StepGroups::alone();
+    (gathers ? groups.gather : groups.replicas) = std::make_unique<Aborted>(failed);
+    Rig rig(c.config, c.choices, {}, std::move(groups));
+    EXPECT_TRUE(rig.step(0).decision.apply);
+    rig.engine->flush();
+    const Snapshot before = rig.snapshot();
+    failed = true;
+    EXPECT_THROW(rig.step(1), PeerError);
+    EXPECT_THROW(rig.engine->evaluate(rig.batch(1).inputs), PeerError);
+    rig.engine->flush();
+    EXPECT_TRUE(rig.snapshot() == before);
+    EXPECT_EQ(rig.engine->applied_steps(), 1);
   }
 }
 

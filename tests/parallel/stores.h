@@ -28,6 +28,10 @@ class MapStore final : public KeyValueStore {
     if (!changed_.wait_for(lock, timeout, [&] { return values_.contains(key); })) return {};
     return values_.at(key);
   }
+  void clear() {
+    const std::lock_guard lock(mutex_);
+    values_.clear();
+  }
 
  private:
   std::mutex mutex_;

@@ -65,13 +65,13 @@ TEST(Breakdown, SharesOutABlockByRates) {
   script.rates = {.flops = 2, .attention = 1, .attention_backward = 0.5, .device_bandwidth = 4};
   const Cost cost{.flops = 8, .attention_flops = 3, .device_bytes = 12};  // 4 s, 3 s, 3 s
   script.add(OpCode::forward, StreamId::compute, 0, 20, {}, cost);
-  EXPECT_EQ(script.parts(), (Parts{8, 6, 6, 0, 0, 0, 0}));
+  EXPECT_EQ(script.parts(), (Parts{8, 6, 6, 0, 0, 0, 0, 0}));
   script.add(OpCode::backward, StreamId::compute, 20, 33, {}, cost);  // 4 s, 6 s, 3 s
-  EXPECT_EQ(script.parts(), (Parts{12, 12, 9, 0, 0, 0, 0}));
+  EXPECT_EQ(script.parts(), (Parts{12, 12, 9, 0, 0, 0, 0, 0}));
   script.add(OpCode::recompute, StreamId::compute, 33, 40, {}, cost);
   script.add(OpCode::reduce, StreamId::compute, 40, 42, {}, {.device_bytes = 1});
   script.add(OpCode::release, StreamId::compute, 42, 42.5);
-  EXPECT_EQ(script.parts(), (Parts{12, 12, 11.5, 7, 0, 0, 0}));
+  EXPECT_EQ(script.parts(), (Parts{12, 12, 11.5, 7, 0, 0, 0, 0}));
 }
 
 TEST(Breakdown, AFetchThatIsLateIsExposed) {
@@ -79,7 +79,7 @@ TEST(Breakdown, AFetchThatIsLateIsExposed) {
   script.compute(0, 1);
   const auto fetch = script.fetch(0, 3);
   script.compute(3.5, 4, {fetch});
-  EXPECT_EQ(script.parts(), (Parts{1.5, 0, 0, 0, 2, 0, 0.5})) << "what is hidden does not count";
+  EXPECT_EQ(script.parts(), (Parts{1.5, 0, 0, 0, 2, 0, 0, 0.5})) << "what is hidden does not count";
 }
 
 TEST(Breakdown, FetchesThatQueueAreExposedTogether) {
@@ -87,7 +87,7 @@ TEST(Breakdown, FetchesThatQueueAreExposedTogether) {
   script.fetch(0, 2);
   const auto second = script.fetch(2, 5);
   script.compute(5, 6, {second});
-  EXPECT_EQ(script.parts(), (Parts{1, 0, 0, 0, 5, 0, 0}));
+  EXPECT_EQ(script.parts(), (Parts{1, 0, 0, 0, 5, 0, 0, 0}));
 }
 
 TEST(Breakdown, AFetchThatWaitedForAnUpdateIsTheOptimizers) {
@@ -95,7 +95,7 @@ TEST(Breakdown, AFetchThatWaitedForAnUpdateIsTheOptimizers) {
   const auto update = script.update(0, 2);
   const auto fetch = script.fetch(2.25, 3, {update});
   script.compute(3, 4, {fetch});
-  EXPECT_EQ(script.parts(), (Parts{1, 0, 0, 0, 0.75, 2, 0.25}));
+  EXPECT_EQ(script.parts(), (Parts{1, 0, 0, 0, 0.75, 0, 2, 0.25}));
 }
 
 TEST(Breakdown, AFetchThatWaitedForItsSlotIsATransferOnly) {
@@ -104,7 +104,7 @@ TEST(Breakdown, AFetchThatWaitedForItsSlotIsATransferOnly) {
   const auto release = script.add(OpCode::release, StreamId::compute, 2, 2);
   const auto fetch = script.fetch(2.5, 3, {release});
   script.compute(3, 4, {fetch});
-  EXPECT_EQ(script.parts(), (Parts{3, 0, 0, 0, 0.5, 0, 0.5}));
+  EXPECT_EQ(script.parts(), (Parts{3, 0, 0, 0, 0.5, 0, 0, 0.5}));
 }
 
 TEST(Breakdown, AnIssuingThreadThatWaitsHoldsUpWhatComesAfter) {
@@ -112,7 +112,7 @@ TEST(Breakdown, AnIssuingThreadThatWaitsHoldsUpWhatComesAfter) {
   const auto update = script.update(0, 2);
   script.fetch(2, 9, {update});  // of another unit
   script.compute(2, 9);          // needs neither, but was enqueued behind
-  EXPECT_EQ(script.parts(), (Parts{7, 0, 0, 0, 0, 2, 0}));
+  EXPECT_EQ(script.parts(), (Parts{7, 0, 0, 0, 0, 0, 2, 0}));
 }
 
 TEST(Breakdown, WhatTheBodyBeforeDidIsNoReason) {
@@ -121,7 +121,7 @@ TEST(Breakdown, WhatTheBodyBeforeDidIsNoReason) {
   const auto fetch = script.fetch(0, 3);
   script.wait_for_the_body_before();
   script.compute(3, 4, {fetch});
-  EXPECT_EQ(script.parts(), (Parts{2, 0, 0, 0, 0, 0, 2}));
+  EXPECT_EQ(script.parts(), (Parts{2, 0, 0, 0, 0, 0, 0, 2}));
 }
 
 TEST(Breakdown, TheEndOfAStepBelongsToIt) {
@@ -129,7 +129,7 @@ TEST(Breakdown, TheEndOfAStepBelongsToIt) {
   const auto reduce = script.add(OpCode::reduce, StreamId::compute, 0, 1, {}, {.device_bytes = 1});
   const auto offload = script.add(OpCode::offload, StreamId::offload, 1, 5, {reduce});
   script.add(OpCode::collect, StreamId::host, 5.5, 6, {offload});
-  EXPECT_EQ(script.parts(), (Parts{0, 0, 1, 0, 4, 0, 1}));
+  EXPECT_EQ(script.parts(), (Parts{0, 0, 1, 0, 4, 0, 0, 1}));
 }
 
 TEST(Breakdown, GatheredRowsAreATransfer) {
@@ -138,7 +138,7 @@ TEST(Breakdown, GatheredRowsAreATransfer) {
   const auto fetch = script.fetch(1, 2, {gather});
   const auto spill = script.add(OpCode::unspill, StreamId::spill, 2, 4, {fetch});
   script.compute(4, 5, {spill});
-  EXPECT_EQ(script.parts(), (Parts{1, 0, 0, 0, 4, 0, 0}));
+  EXPECT_EQ(script.parts(), (Parts{1, 0, 0, 0, 4, 0, 0, 0}));
 }
 
 TEST(Breakdown, ClocksThatDisagreeALittleLoseNothing) {
@@ -166,6 +166,7 @@ Rates fast_rates() {
   Rates rates;
   rates.flops = rates.attention = rates.attention_backward = 1e9;
   rates.device_bandwidth = rates.to_device = rates.to_host = rates.update = 1e17;
+  rates.peers = rates.network = rates.host_memory = 1e17;
   rates.launch = 1e-15;
   return rates;
 }
@@ -199,6 +200,27 @@ TEST_P(SimulatedBreakdown, FindsWhatIsSlow) {
   rates = fast_rates();
   rates.launch = 1;
   EXPECT_GT(breakdown(rates).of(StepPart::gaps), 10 * fast.seconds);
+}
+
+/// Ranks that wait for one another, as the plan of one of them shows it.
+TEST(SimulatedRanks, WhatTheySendIsExposedWhereItIsSlow) {
+  const PlanCase c = case_named("hybrid_tied");
+  const Plan plan = make_plan(Model(c.config), c.choices);
+  const auto communication = [&](const Rates& rates) {
+    return break_down(plan, simulate(plan, rates).trace, rates).of(StepPart::communication);
+  };
+  const double fast = communication(fast_rates());
+  Rates rates = fast_rates();
+  rates.peers = 1e3;
+  EXPECT_GT(communication(rates), fast + 1);
+  rates = fast_rates();
+  rates.network = 1e3;
+  EXPECT_GT(communication(rates), fast + 1);
+  // The ranks of a machine share its memory and its cores.
+  rates = fast_rates();
+  rates.host_memory = 2e3;
+  EXPECT_NEAR(shared_by(rates, 2).to_device, 1e3, 1);
+  EXPECT_NEAR(shared_by(rates, 2).update, rates.update / 2, 1);
 }
 
 INSTANTIATE_TEST_SUITE_P(Grid, SimulatedBreakdown, ::testing::ValuesIn(training_cases()),

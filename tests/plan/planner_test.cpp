@@ -249,8 +249,8 @@ TEST(Planner, RatesOnlyMakeItFaster) {
   EXPECT_GT(gained, 0.01);
 }
 
-/// A link that hides costs nothing; one that does not is what memory goes for. Resident weights save
-/// their second fetch only, which hides under the gradients' way down unless that is faster.
+/// A link that hides costs nothing; one that does not is what memory goes for. Resident weights
+/// save their second fetch only, which hides under the gradients' way down unless that is faster.
 TEST(Planner, MemoryGoesWhereTheTimeGoes) {
   const Model model(preset("qwen2.5-7b"));
   PlanRequest request = request_for_7b();

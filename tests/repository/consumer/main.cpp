@@ -2,9 +2,9 @@
 #include <cstdio>
 
 #include "core/base/types.h"
+#include "core/engine/solo_communicator.h"
 #include "core/model/config.h"
 #include "parallel/gloo/gloo_transport.h"
-#include "core/engine/solo_communicator.h"
 
 int main() {
   const megatrain::ModelConfig config = megatrain::preset("llama-tiny");
