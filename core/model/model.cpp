@@ -67,11 +67,11 @@ constexpr Family kGpt2{
 /// vocabulary are divided; what works on the whole hidden width is on every part.
 ShardSpec shard_spec(const ModelConfig& config, ParamRole role) {
   using enum ParamRole;
-  const ShardSpec output{.dimension = config.weights_in_out ? 1 : 0};
-  const ShardSpec input{.dimension = config.weights_in_out ? 0 : 1};
-  const ShardSpec rows{.dimension = 0};
-  const std::vector<Index> q_k_v{config.heads * config.head_dim, config.kv_heads * config.head_dim,
-                                 config.kv_heads * config.head_dim};
+  ShardSpec output{.dimension = config.weights_in_out ? 1 : 0};
+  ShardSpec input{.dimension = config.weights_in_out ? 0 : 1};
+  ShardSpec rows{.dimension = 0};
+  std::vector<Index> q_k_v{config.heads * config.head_dim, config.kv_heads * config.head_dim,
+                           config.kv_heads * config.head_dim};
   switch (role) {
     case token_table:
     case lm_head:

@@ -23,6 +23,12 @@ class PartGroup {
   PartGroup(const PartGroup&) = delete;
   PartGroup& operator=(const PartGroup&) = delete;
 
+  /// For those that have no other part.
+  static const PartGroup& alone() {
+    static const PartGroup only;
+    return only;
+  }
+
   [[nodiscard]] virtual Partition partition() const { return {}; }
   /// data[0, count) becomes its sum over all parts, with the same bits on each: a layer's result of
   /// which every part has a share.
@@ -35,13 +41,11 @@ class PartGroup {
   /// Replaces each value by its sum over the parts, added in their order. Blocks the calling
   /// thread.
   virtual void sum(std::span<double> /*values*/) const {}
-  /// Returns when nothing has failed so far: every result that was waited for is good. @throws Error
+  /// Returns when nothing has failed so far: every result that was waited for is good. @throws
+  /// Error
   virtual void check() const {}
   /// Wakes the other parts, which fail with the reason: this one makes no more calls.
   virtual void abort(std::string_view /*reason*/) const noexcept {}
 };
-
-/// For those that have no other part.
-inline const PartGroup kOnlyPart;
 
 }  // namespace megatrain

@@ -21,7 +21,7 @@ struct Launch {
   Stream& stream;
   DType type = DType::f32;   ///< of weights and activations
   ops::Workspace workspace;  ///< enough for every op that the pieces issue
-  const PartGroup& parts = kOnlyPart;
+  const PartGroup& parts = PartGroup::alone();
 };
 
 /// The activation or weight `elements` after `base`, in the compute type.

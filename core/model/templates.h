@@ -70,16 +70,16 @@ class Block {
 
   /// output = block(input); fills `kept`. Uses `recomputed` and `temporary` as scratch.
   void forward(const ops::Ops& ops, Stream& stream, Keep keep, const BlockBuffers& buffers,
-               const PartGroup& parts = kOnlyPart) const;
+               const PartGroup& parts = PartGroup::alone()) const;
   /// Fills `recomputed` from input and `kept`, each intermediate exactly once. With
   /// buffers.output also computes the output (inside a segment); without, never the down
   /// projection. Every bit equals forward's.
   void recompute(const ops::Ops& ops, Stream& stream, Keep keep, const BlockBuffers& buffers,
-                 const PartGroup& parts = kOnlyPart) const;
+                 const PartGroup& parts = PartGroup::alone()) const;
   /// Needs recompute's results. Accumulates weight gradients and turns d(output) into d(input).
   /// May overwrite kept and recomputed.
   void backward(const ops::Ops& ops, Stream& stream, Keep keep, const BlockBuffers& buffers,
-                const PartGroup& parts = kOnlyPart) const;
+                const PartGroup& parts = PartGroup::alone()) const;
 
  private:
   friend class BlockPass;
@@ -115,7 +115,7 @@ class Embedding {
   /// The table may be divided by rows: each part looks up its own, the first adds positions, and
   /// the parts' results are summed.
   void forward(const ops::Ops& ops, Stream& stream, const EmbeddingBuffers& buffers,
-               const PartGroup& parts = kOnlyPart) const;
+               const PartGroup& parts = PartGroup::alone()) const;
   /// Always adds into the table's gradient (see EmbeddingBuffers::gradient): the rows that are this
   /// part's. The position table's gradient is found by every part.
   void backward(const ops::Ops& ops, Stream& stream, const EmbeddingBuffers& buffers) const;
@@ -155,10 +155,10 @@ class Head {
   /// Loss, and when buffers.gradient_stream is given forward and backward in one visit
   /// (dW of a chunk before its dX).
   void visit(const ops::Ops& ops, Stream& stream, const HeadBuffers& buffers,
-             const PartGroup& parts = kOnlyPart) const;
+             const PartGroup& parts = PartGroup::alone()) const;
   /// Logits [count, vocabulary] in the compute type of the tokens first..first+count-1 of input.
   void logits(const ops::Ops& ops, Stream& stream, const HeadBuffers& buffers, Index first,
-              Index count, void* out, const PartGroup& parts = kOnlyPart) const;
+              Index count, void* out, const PartGroup& parts = PartGroup::alone()) const;
 
  private:
   const ModelConfig* config_;  ///< of this part

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <mutex>
@@ -63,7 +64,9 @@ class WholeTensors {
         const float value = values[at(run.part - first + i)];
         float& whole = tensors_[tensor].values[at(run.whole + i)];
         // Bits: what is not a number is the same, too, when it is.
-        if (held_[tensor][at(run.whole + i)] && std::memcmp(&whole, &value, sizeof value) != 0)
+        const bool same =
+            std::bit_cast<std::uint32_t>(whole) == std::bit_cast<std::uint32_t>(value);
+        if (held_[tensor][at(run.whole + i)] && !same)
           throw ConformanceError(
               fmt::format("element {} of '{}' is {} on one rank and {} on another", run.whole + i,
                           param.name, whole, value));

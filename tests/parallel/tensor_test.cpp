@@ -7,6 +7,7 @@
 #include <map>
 
 #include "core/plan/checker.h"
+#include "core/plan/costs.h"
 #include "core/plan/planner.h"
 #include "core/plan/writers.h"
 #include "parallel/conformance/recording_communicator.h"
@@ -316,6 +317,25 @@ TEST(Tensor, APartTakesItsShareOfTheMemory) {
   const PlanBytes whole = bytes({});
   const PlanBytes quarter = bytes({4, 3});
   EXPECT_NEAR(static_cast<double>(quarter.store) / static_cast<double>(whole.store), 0.25, 0.001);
+}
+
+TEST(Tensor, APartCostsItsShareAndWhatItReceives) {
+  const Training run = training(llama());
+  const Costs whole(Model(run.config), run.choices);
+  const Costs half(Model(run.config, {2, 1}), run.choices);
+  EXPECT_EQ(half.forward(0).flops * 2, whole.forward(0).flops);
+  EXPECT_EQ(half.backward(0).attention_flops * 2, whole.backward(0).attention_flops);
+  EXPECT_EQ(whole.forward(0).peer_bytes + whole.backward(0).peer_bytes + whole.head().peer_bytes,
+            0);
+  // Of a sum over two, half comes from the other part to be added up, and half added up.
+  const Index sum = 13 * run.config.hidden * 4;
+  EXPECT_EQ(half.embed().peer_bytes, sum);
+  EXPECT_EQ(half.forward(0).peer_bytes, 2 * sum);
+  EXPECT_EQ(half.recompute(0, false).peer_bytes, sum);
+  EXPECT_EQ(half.recompute(0, true).peer_bytes, 2 * sum);
+  EXPECT_EQ(half.backward(0).peer_bytes, 2 * sum);
+  EXPECT_EQ(half.evaluate().peer_bytes, 13 * 3 * 4);
+  EXPECT_EQ(half.head().peer_bytes, 13 * 3 * 4 + sum);
 }
 
 TEST(Tensor, WhatAHostCannotGatherIsRefused) {
