@@ -66,6 +66,13 @@ class Communicator {
   virtual void reduce_scatter(Stream& stream, const float* whole, float* slice, Index count) = 0;
   /// The sum over ranks, in place.
   virtual void all_reduce(Stream& stream, float* data, Index count) = 0;
+  /// The same for either type. On CPUs bf16 is added up in fp32 and rounded once; NCCL may round on
+  /// the way.
+  /// @throws LogicError where that is not implemented
+  virtual void all_reduce(Stream& stream, void* data, Index count, DType type) {
+    require(type == DType::f32, "a communicator that adds up fp32 alone");
+    all_reduce(stream, static_cast<float*>(data), count);
+  }
   /// What `root` has, to all.
   virtual void broadcast(Stream& stream, void* data, Index count, DType type, int root) = 0;
 

@@ -23,19 +23,23 @@ std::vector<const Plan*> present(const EnginePlans& plans) {
 }
 
 /// A plan, the ranks that it is for, and what the store holds go together.
-void require_groups(const Choices& choices, const StepGroups& groups, const HostStore& store) {
+void require_groups(const Choices& choices, const StepGroups& groups, const Model& model,
+                    const HostStore& store) {
   const Slicing& slicing = choices.slicing;
   require(store.slicing() == slicing, "the store holds the slices that the plan streams");
   for (const Communicator* group : {groups.gather.get(), groups.scatter.get()})
     require(group->size() == slicing.count && group->rank() == slicing.index,
             "the plan's shard group is that of the communicators");
+  require(groups.parts->partition() == model.partition() &&
+              store.model().partition() == model.partition(),
+          "the model and the store are the part that the group says");
   require(groups.replicas->size() == choices.replicas,
           "the plan's replicas are those of the communicators");
 }
 
 /// Asks for every kernel choice before anything is allocated: a request is met or refused.
 void require_attention(const Plan& plan, const ops::Ops& ops, const Model& model) {
-  const ModelConfig& config = model.config();
+  const ModelConfig& config = model.part_config();
   for (Index layer = 0; layer < config.layers; ++layer) {
     ops::AttentionShape shape;
     shape.batch = plan.choices.micro_batch.batch;
@@ -68,7 +72,7 @@ Engine::Engine(Device& device, const ops::Ops& ops, const Model& model, HostStor
   const EngineParts parts{device,   ops,      model,      store,       memory_,
                           streams_, updates_, snapshots_, update_pool, groups_};
   for (const Plan* plan : present(plans_)) {
-    require_groups(plan->choices, groups_, store);
+    require_groups(plan->choices, groups_, model, store);
     require_checked(*plan);
     require_attention(*plan, ops, model);
     executors_[index(plan->choices.purpose)] = std::make_unique<Executor>(*plan, parts);
@@ -101,7 +105,7 @@ StepResult Engine::train_step(const StepInputs& inputs, const UpdateRule& rule, 
   double squared_norm = 0;
   for (const double partial : executor.squared_norms()) squared_norm += partial;
   result.loss_sum = sum_over_ranks(result.loss_sum);
-  // Replicas hold the same gradients: each parameter counts once.
+  // Replicas hold the same gradients, and parts the same losses: each counts once.
   groups_.sum_slices({&squared_norm, 1});
   result.decision = clip({&squared_norm, 1}, rule.max_norm);
   if (result.decision.apply)

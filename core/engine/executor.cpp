@@ -257,6 +257,8 @@ void Executor::execute(const InstructionList& list, const Instruction& i,
     case OpCode::evaluate:
     case OpCode::logits:
       return run_head(list, i, inputs);
+    case OpCode::sum_parts:
+      return sum_parts(list, i);
     case OpCode::zero: {
       const Buffer& buffer = plan_.buffer(list.buffer(i, Role::destination));
       return parts_.streams.of(i.stream).fill(pointer(list, i, Role::destination), 0, buffer.bytes);
@@ -356,6 +358,36 @@ void Executor::communicate(const InstructionList& list, const Instruction& i) {
     parts_.groups.replicas->all_reduce(stream, floats(slice(list, i, Role::gradient)), count);
 }
 
+void Executor::sum_parts(const InstructionList& list, const Instruction& i) {
+  auto* gradient = reinterpret_cast<float*>(pointer(list, i, Role::gradient));
+  for (const ParamDesc& param : parts_.model.unit(i.unit).params)
+    if (param.shard.sum_gradient)
+      parts_.groups.parts->sum(parts_.streams.of(i.stream), gradient + param.offset,
+                               param.elements(), DType::f32);
+}
+
+ops::UncountedRuns Executor::uncounted(const Instruction& i) const {
+  ops::UncountedRuns result;
+  const Unit& unit = parts_.model.unit(i.unit);
+  const Index begin = plan_.choices.slicing.begin(unit.slab_elements) + i.first;
+  for (const ParamDesc& param : unit.params) {
+    if (param.counted()) continue;
+    // Padding between them is zero: neighbours are one run.
+    const Index first = std::clamp<Index>(param.offset - begin, 0, i.count);
+    const Index last =
+        std::clamp<Index>(param.offset + param.padded_elements() - begin, 0, i.count);
+    if (first == last) continue;
+    if (result.count > 0 && result.runs[at(result.count - 1)].last == first) {
+      result.runs[at(result.count - 1)].last = last;
+      continue;
+    }
+    require(result.count < ops::UncountedRuns::kMost,
+            "the parameters of a unit that every part holds lie in a few places");
+    result.runs[at(result.count++)] = {first, last};
+  }
+  return result;
+}
+
 void Executor::reduce(const InstructionList& list, const Instruction& i) {
   const auto* gradient = reinterpret_cast<const float*>(slice(list, i, Role::gradient));
   auto* partials = reinterpret_cast<double*>(pointer(list, i, Role::partials));
@@ -364,7 +396,8 @@ void Executor::reduce(const InstructionList& list, const Instruction& i) {
                                      .gradient = gradient + i.first,
                                      .wire_type = plan_.choices.wire(),
                                      .wire = pointer(list, i, Role::wire),
-                                     .partials = partials + i.first / ops::kNormChunk});
+                                     .partials = partials + i.first / ops::kNormChunk,
+                                     .uncounted = uncounted(i)});
 }
 
 void Executor::offload(const InstructionList& list, const Instruction& i) {
@@ -398,13 +431,14 @@ void Executor::run_block(const InstructionList& list, const Instruction& i) {
         buffers.rope_cosine + plan_.choices.micro_batch.sequence * (config.head_dim / 2);
   }
   const Block& block = blocks_[at(layer)];
+  const PartGroup& group = *parts_.groups.parts;
   Stream& stream = parts_.streams.of(i.stream);
   if (i.op == OpCode::forward)
-    block.forward(parts_.ops, stream, keep, buffers);
+    block.forward(parts_.ops, stream, keep, buffers, group);
   else if (i.op == OpCode::recompute)
-    block.recompute(parts_.ops, stream, keep, buffers);
+    block.recompute(parts_.ops, stream, keep, buffers, group);
   else
-    block.backward(parts_.ops, stream, keep, buffers);
+    block.backward(parts_.ops, stream, keep, buffers, group);
 }
 
 void Executor::run_embedding(const InstructionList& list, const Instruction& i,
@@ -423,7 +457,7 @@ void Executor::run_embedding(const InstructionList& list, const Instruction& i,
         buffers.positions = rows + gathered_row_capacity(plan_.choices, config) * config.hidden *
                                        size_of(plan_.choices.compute.type);
     }
-    embedding_.forward(parts_.ops, stream, buffers);
+    embedding_.forward(parts_.ops, stream, buffers, *parts_.groups.parts);
     return;
   }
   buffers.gradient_stream = pointer(list, i, Role::gradient_stream);
@@ -450,7 +484,7 @@ void Executor::run_head(const InstructionList& list, const Instruction& i,
     const Index row = parts_.model.config().vocabulary * size_of(plan_.choices.compute.type);
     for (Index b = 0; b < shape.batch; ++b)
       head_.logits(parts_.ops, stream, buffers, b * shape.sequence + inputs.position, 1,
-                   pointer(list, i, Role::losses) + b * row);
+                   pointer(list, i, Role::losses) + b * row, *parts_.groups.parts);
     return;
   }
   buffers.targets = batch_part(list, i, BatchLayout{plan_.choices.micro_batch.tokens()}.targets());
@@ -464,7 +498,7 @@ void Executor::run_head(const InstructionList& list, const Instruction& i,
     buffers.table_gradient = reinterpret_cast<float*>(pointer(list, i, Role::table_gradient));
     buffers.accumulate = i.accumulate;
   }
-  head_.visit(parts_.ops, stream, buffers);
+  head_.visit(parts_.ops, stream, buffers, *parts_.groups.parts);
 }
 
 std::byte* Executor::pointer(const InstructionList& list, const Instruction& i, Role role) const {

@@ -101,7 +101,10 @@ class Executor {
   void copy_down(const InstructionList& list, const Instruction& i, Role to, Role from);
   /// What the ranks of the plan do together.
   void communicate(const InstructionList& list, const Instruction& i);
+  void sum_parts(const InstructionList& list, const Instruction& i);
   void reduce(const InstructionList& list, const Instruction& i);
+  /// What of the elements of a reduce instruction another part's norm counts.
+  [[nodiscard]] ops::UncountedRuns uncounted(const Instruction& i) const;
   void offload(const InstructionList& list, const Instruction& i);
   void run_block(const InstructionList& list, const Instruction& i);
   void run_embedding(const InstructionList& list, const Instruction& i, const StepInputs& inputs);

@@ -26,6 +26,9 @@ class SoloCommunicator final : public Communicator {
     if (slice != whole) stream.copy(slice, whole, count * size_of(DType::f32));
   }
   void all_reduce(Stream& /*stream*/, float* /*data*/, Index /*count*/) override { check(); }
+  void all_reduce(Stream& /*stream*/, void* /*data*/, Index /*count*/, DType /*type*/) override {
+    check();
+  }
   void broadcast(Stream& /*stream*/, void* /*data*/, Index /*count*/, DType /*type*/,
                  int root) override {
     require(root == 0, "a broadcast from a rank that is none");

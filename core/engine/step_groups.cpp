@@ -15,11 +15,18 @@ void StepGroups::sum(std::span<double> values) {
   replicas->sum(values);
 }
 
+void StepGroups::sum_slices(std::span<double> values) {
+  scatter->sum(values);
+  parts->sum(values);
+}
+
 void StepGroups::check() {
   for (Communicator* group : {gather.get(), scatter.get(), replicas.get()}) group->check();
+  parts->check();
 }
 
 void StepGroups::abort(std::string_view reason) noexcept {
+  parts->abort(reason);
   for (Communicator* group : {gather.get(), scatter.get(), replicas.get()}) group->abort(reason);
 }
 

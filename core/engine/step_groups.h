@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "core/engine/communicator.h"
+#include "core/model/part_group.h"
 
 namespace megatrain {
 
@@ -16,16 +17,19 @@ struct StepGroups {
   std::unique_ptr<Communicator> gather;    ///< the shard group: weights
   std::unique_ptr<Communicator> scatter;   ///< the shard group: gradients
   std::unique_ptr<Communicator> replicas;  ///< those that hold the same slices: sums of gradients
+  /// The other parts of the model. They see the same tokens, and find the same losses.
+  std::unique_ptr<PartGroup> parts = std::make_unique<PartGroup>();
 
   /// One rank by itself.
   static StepGroups alone();
 
+  /// Ranks that share a step's tokens.
   [[nodiscard]] int ranks() const { return scatter->size() * replicas->size(); }
-  /// Replaces each value by its sum over all ranks, added in an order that all share. Blocks.
-  /// @throws PeerError
+  /// Replaces each value by its sum over the ranks that share a step's tokens, added in an order
+  /// that all share. Blocks. @throws PeerError
   void sum(std::span<double> values);
-  /// The same over the shard group, whose ranks hold a model once.
-  void sum_slices(std::span<double> values) { scatter->sum(values); }
+  /// The same over the slices of all parts of the model: ranks that hold it once.
+  void sum_slices(std::span<double> values);
   /// Returns when no collective of theirs has failed. See Communicator::check. @throws PeerError
   void check();
   /// Ends all of them, for all ranks. See Communicator::abort.

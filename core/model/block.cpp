@@ -54,7 +54,7 @@ Linear gate_up_piece(const ModelConfig& config, const Unit& unit) {
 class BlockPass {
  public:
   BlockPass(const Block& block, const ops::Ops& ops, Stream& stream, Keep keep,
-            const BlockBuffers& buffers)
+            const BlockBuffers& buffers, const PartGroup& parts)
       : block_(block),
         config_(*block.config_),
         buffers_(buffers),
@@ -62,7 +62,8 @@ class BlockPass {
         launch_{.ops = ops,
                 .stream = stream,
                 .type = block.compute_.type,
-                .workspace = {.data = buffers.temporary, .bytes = block.temporary_bytes()}},
+                .workspace = {.data = buffers.temporary, .bytes = block.temporary_bytes()},
+                .parts = parts},
         tokens_(block.shape_.tokens()) {}
 
   void normalise_input() const {
@@ -305,7 +306,7 @@ class BlockPass {
 };
 
 Block::Block(const Model& model, Index unit, const ComputeConfig& compute, MicroBatchShape shape)
-    : config_(&model.config()),
+    : config_(&model.part_config()),
       compute_(compute),
       shape_(shape),
       attention_(attention_shape(*config_, block_of(model, unit).layer, compute.type, shape)),
@@ -346,9 +347,9 @@ Index Block::temporary_bytes() const {
   return bytes;
 }
 
-void Block::forward(const ops::Ops& ops, Stream& stream, Keep keep,
-                    const BlockBuffers& buffers) const {
-  const BlockPass pass(*this, ops, stream, keep, buffers);
+void Block::forward(const ops::Ops& ops, Stream& stream, Keep keep, const BlockBuffers& buffers,
+                    const PartGroup& parts) const {
+  const BlockPass pass(*this, ops, stream, keep, buffers, parts);
   pass.normalise_input();
   pass.project_qkv();
   pass.normalise_heads();
@@ -360,9 +361,9 @@ void Block::forward(const ops::Ops& ops, Stream& stream, Keep keep,
   pass.project_down();
 }
 
-void Block::recompute(const ops::Ops& ops, Stream& stream, Keep keep,
-                      const BlockBuffers& buffers) const {
-  const BlockPass pass(*this, ops, stream, keep, buffers);
+void Block::recompute(const ops::Ops& ops, Stream& stream, Keep keep, const BlockBuffers& buffers,
+                      const PartGroup& parts) const {
+  const BlockPass pass(*this, ops, stream, keep, buffers, parts);
   pass.normalise_input();
   if (keep == Keep::boundary) pass.project_qkv();
   pass.normalise_heads();
@@ -376,9 +377,9 @@ void Block::recompute(const ops::Ops& ops, Stream& stream, Keep keep,
   if (buffers.output != nullptr) pass.project_down();
 }
 
-void Block::backward(const ops::Ops& ops, Stream& stream, Keep keep,
-                     const BlockBuffers& buffers) const {
-  const BlockPass pass(*this, ops, stream, keep, buffers);
+void Block::backward(const ops::Ops& ops, Stream& stream, Keep keep, const BlockBuffers& buffers,
+                     const PartGroup& parts) const {
+  const BlockPass pass(*this, ops, stream, keep, buffers, parts);
   pass.backward_mlp();
   pass.backward_attention();
 }

@@ -34,10 +34,9 @@ NormalPair normal_pair(std::uint64_t key, std::uint64_t pair) {
   return {radius * std::cos(angle), radius * std::sin(angle)};
 }
 
-}  // namespace
-
-void initial_values(const ParamDesc& param, std::uint64_t seed, Index first,
-                    std::span<float> values) {
+/// Elements [first, first + values.size()) of the whole parameter.
+void whole_values(const ParamDesc& param, std::uint64_t seed, Index first,
+                  std::span<float> values) {
   if (param.init != Init::normal) {
     std::ranges::fill(values, param.init == Init::ones ? 1.0F : 0.0F);
     return;
@@ -53,6 +52,18 @@ void initial_values(const ParamDesc& param, std::uint64_t seed, Index first,
     if (element / 2 * 2 + 1 < end) *out = std_deviation * pair.second;
     element = element / 2 * 2 + 2;
   }
+}
+
+}  // namespace
+
+void initial_values(const ParamDesc& param, std::uint64_t seed, Index first,
+                    std::span<float> values) {
+  std::ranges::fill(values, 0.0F);
+  param.for_each_run(first, static_cast<Index>(values.size()), [&](const PartRun& run) {
+    whole_values(param, seed, run.whole,
+                 values.subspan(static_cast<std::size_t>(run.part - first),
+                                static_cast<std::size_t>(run.count)));
+  });
 }
 
 }  // namespace megatrain

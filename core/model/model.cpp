@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <numeric>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 namespace megatrain {
 
@@ -60,11 +63,60 @@ constexpr Family kGpt2{
     .scaled_residual_init = true,
 };
 
-/// Lays the tensors of one unit into its slab, in the order of the calls.
+/// Each part projects to its own heads and MLP columns, and back from them; the rows of the
+/// vocabulary are divided; what works on the whole hidden width is on every part.
+ShardSpec shard_spec(const ModelConfig& config, ParamRole role) {
+  using enum ParamRole;
+  ShardSpec output{.dimension = config.weights_in_out ? 1 : 0};
+  ShardSpec input{.dimension = config.weights_in_out ? 0 : 1};
+  ShardSpec rows{.dimension = 0};
+  std::vector<Index> q_k_v{config.heads * config.head_dim, config.kv_heads * config.head_dim,
+                           config.kv_heads * config.head_dim};
+  switch (role) {
+    case token_table:
+    case lm_head:
+    case q_bias:
+    case k_bias:
+    case v_bias:
+    case gate_bias:
+    case up_bias:
+      return rows;
+    case qkv:
+      return {.dimension = output.dimension, .groups = q_k_v};
+    case qkv_bias:
+      return {.dimension = 0, .groups = q_k_v};
+    case q:
+    case k:
+    case v:
+    case gate:
+    case up:
+      return output;
+    case attention_output:
+    case down:
+      return input;
+    case q_norm:
+    case k_norm:
+      return {.sum_gradient = true};
+    case position_table:
+    case input_norm:
+    case input_norm_bias:
+    case attention_output_bias:
+    case middle_norm:
+    case middle_norm_bias:
+    case down_bias:
+    case final_norm:
+    case final_norm_bias:
+      break;
+  }
+  return {};
+}
+
+/// Lays the tensors of one unit into its slab, in the order of the calls, which name whole shapes.
 class UnitBuilder {
  public:
-  UnitBuilder(const ModelConfig& config, UnitKind kind, Index layer, std::string prefix)
-      : config_(config), prefix_(std::move(prefix)) {
+  UnitBuilder(const ModelConfig& config, const Partition& partition, UnitKind kind, Index layer,
+              std::string prefix)
+      : config_(config), partition_(partition), prefix_(std::move(prefix)) {
     unit_.kind = kind;
     unit_.layer = layer;
   }
@@ -104,18 +156,28 @@ class UnitBuilder {
 
  private:
   ParamDesc& add(ParamDesc param) {
+    param.shard = shard_spec(config_, param.role);
+    param.partition = partition_;
+    param.whole_shape = param.shape;
+    if (param.shard.divided()) {
+      Index& extent = param.shape[static_cast<std::size_t>(param.shard.dimension)];
+      if (param.shard.groups.empty()) param.shard.groups = {extent};
+      extent = 0;
+      for (const Index group : param.shard.groups) extent += ceil_div(group, partition_.count);
+    }
     param.offset = unit_.slab_elements;
     unit_.slab_elements += param.padded_elements();
     return unit_.params.emplace_back(std::move(param));
   }
 
   const ModelConfig& config_;
+  const Partition& partition_;
   std::string prefix_;
   Unit unit_;
 };
 
-Unit embedding_unit(const ModelConfig& config, const Family& names) {
-  UnitBuilder builder(config, UnitKind::embedding, -1, std::string(names.root));
+Unit embedding_unit(const ModelConfig& config, const Partition& partition, const Family& names) {
+  UnitBuilder builder(config, partition, UnitKind::embedding, -1, std::string(names.root));
   ParamDesc& table =
       builder.matrix(ParamRole::token_table, names.token_table, config.vocabulary, config.hidden);
   if (config.tied_embeddings) table.aliases.emplace_back("lm_head.weight");
@@ -163,8 +225,9 @@ void add_mlp(UnitBuilder& builder, const ModelConfig& config, const Family& name
   if (config.mlp_bias) builder.bias(ParamRole::down_bias, names.down, config.hidden);
 }
 
-Unit block_unit(const ModelConfig& config, const Family& names, Index layer) {
-  UnitBuilder builder(config, UnitKind::block, layer,
+Unit block_unit(const ModelConfig& config, const Partition& partition, const Family& names,
+                Index layer) {
+  UnitBuilder builder(config, partition, UnitKind::block, layer,
                       fmt::format("{}{}.{}.", names.root, names.layers, layer));
   builder.norm(ParamRole::input_norm, ParamRole::input_norm_bias, names.input_norm);
   add_attention(builder, config, names);
@@ -179,8 +242,8 @@ Unit block_unit(const ModelConfig& config, const Family& names, Index layer) {
   return unit;
 }
 
-Unit head_unit_of(const ModelConfig& config, const Family& names) {
-  UnitBuilder builder(config, UnitKind::head, -1, "");
+Unit head_unit_of(const ModelConfig& config, const Partition& partition, const Family& names) {
+  UnitBuilder builder(config, partition, UnitKind::head, -1, "");
   builder.norm(ParamRole::final_norm, ParamRole::final_norm_bias,
                fmt::format("{}{}", names.root, names.final_norm));
   if (!config.tied_embeddings)
@@ -188,12 +251,48 @@ Unit head_unit_of(const ModelConfig& config, const Family& names) {
   return builder.take();
 }
 
+ModelConfig share_of(ModelConfig config, const Partition& partition) {
+  config.heads /= partition.count;
+  config.kv_heads /= partition.count;
+  config.intermediate /= partition.count;
+  config.vocabulary = ceil_div(config.vocabulary, partition.count);
+  return config;
+}
+
+Index product(std::span<const Index> extents) {
+  return std::accumulate(extents.begin(), extents.end(), Index{1}, std::multiplies<>());
+}
+
 }  // namespace
 
-Index ParamDesc::elements() const {
-  Index product = 1;
-  for (const Index extent : shape) product *= extent;
-  return product;
+Index ParamDesc::elements() const { return product(shape); }
+
+void ParamDesc::for_each_run(Index first, Index count,
+                             const std::function<void(const PartRun&)>& visit) const {
+  if (!shard.divided() || partition.count == 1) {
+    if (count > 0) visit({first, first, count});
+    return;
+  }
+  // Before, along and behind the dimension that is cut.
+  const auto cut = static_cast<std::size_t>(shard.dimension);
+  const Index inner = product(std::span(shape).subspan(cut + 1));
+  const Index row = shape[cut] * inner;
+  const Index whole_row = whole_shape[cut] * inner;
+  for (Index element = first, end = first + count; element < end;) {
+    Index place = element % row;  // in the row, and from here on in the group that it lies in
+    Index whole = element / row * whole_row;
+    auto group = shard.groups.begin();
+    const auto share = [&] { return ceil_div(*group, partition.count) * inner; };
+    for (; place >= share(); ++group) {
+      place -= share();
+      whole += *group * inner;
+    }
+    const Index in_group = partition.index * share() + place;
+    const Index length = std::min(share() - place, end - element);
+    const Index exists = std::clamp<Index>(*group * inner - in_group, 0, length);
+    if (exists > 0) visit({element, whole + in_group, exists});
+    element += length;
+  }
 }
 
 std::string Unit::name() const {
@@ -213,13 +312,41 @@ const ParamDesc* Unit::find(ParamRole role) const {
   return found == params.end() ? nullptr : &*found;
 }
 
-Model::Model(ModelConfig config) : config_(std::move(config)) {
+bool Unit::sums_over_parts() const {
+  return std::ranges::any_of(params, [](const ParamDesc& param) {
+    return param.shard.sum_gradient && param.partition.count > 1;
+  });
+}
+
+void validate(const ModelConfig& config, const Partition& partition) {
+  require(partition.count >= 1 && partition.index >= 0 && partition.index < partition.count,
+          "a part of a model is one of its parts");
+  const Index divisible = std::gcd(std::gcd(config.heads, config.kv_heads), config.intermediate);
+  if (divisible % partition.count == 0) return;
+  std::vector<Index> work;
+  for (Index parts = 1; parts <= divisible; ++parts)
+    if (divisible % parts == 0) work.push_back(parts);
+  throw UserError(fmt::format(
+      "{} parts do not divide the model's {} heads, {} key/value heads and {} MLP "
+      "columns: the number of parts (the tensor axis) can be {}",
+      partition.count, config.heads, config.kv_heads, config.intermediate, fmt::join(work, ", ")));
+}
+
+Model::Model(ModelConfig config, const Partition& partition)
+    : config_(std::move(config)), partition_(partition) {
   validate(config_);
+  validate(config_, partition_);
+  part_config_ = share_of(config_, partition_);
   const Family& names = config_.model_type == "gpt2" ? kGpt2 : kLlama;
-  units_.push_back(embedding_unit(config_, names));
+  units_.push_back(embedding_unit(config_, partition_, names));
   for (Index layer = 0; layer < config_.layers; ++layer)
-    units_.push_back(block_unit(config_, names, layer));
-  units_.push_back(head_unit_of(config_, names));
+    units_.push_back(block_unit(config_, partition_, names, layer));
+  units_.push_back(head_unit_of(config_, partition_, names));
+}
+
+VocabularyPart Model::vocabulary() const {
+  const Index first = partition_.index * part_config_.vocabulary;
+  return {first, std::clamp<Index>(config_.vocabulary - first, 0, part_config_.vocabulary)};
 }
 
 Index Model::max_block_elements() const {
@@ -250,7 +377,7 @@ Index Model::multiplying_parameters() const {
 }
 
 double model_flops_per_token(const Model& model, Index sequence) {
-  const ModelConfig& config = model.config();
+  const ModelConfig& config = model.part_config();
   return 6.0 * double(model.multiplying_parameters()) +
          6.0 * double(config.layers) * double(config.heads * config.head_dim) * double(sequence);
 }

@@ -28,6 +28,13 @@ Linear::Linear(const Unit& unit, Index in, bool in_out, std::span<const Part> pa
                       .column = out_,
                       .width = weight->shape[in_out ? 1 : 0]};
     require(weight->shape[in_out ? 0 : 1] == in, "a linear weight of another input width");
+    const bool along_y = weight->shard.dimension == (in_out ? 1 : 0);
+    const bool along_x = weight->shard.divided() && !along_y;
+    require(&part == parts.data() || (along_x == sums_y_ && along_y == sums_dx_),
+            "weights side by side are divided in the same way");
+    sums_y_ = along_x;
+    sums_dx_ = along_y;
+    partition_ = weight->partition;
     out_ += range.width;
 
     // Weights stored [in, out] interleave their rows when side by side, so they never merge.
@@ -74,26 +81,33 @@ Index Linear::workspace_bytes(Index rows) const {
 
 void Linear::forward(const Launch& launch, Index rows, const std::byte* weights, const void* x,
                      void* y, const void* residual) const {
+  // Once in the sum over parts.
+  const bool adds = !sums_y_ || partition_.first();
+  if (!adds) residual = nullptr;
   for (const Range& range : forward_) {
     launch.ops.run(
         launch.stream,
-        ops::Gemm{.m = rows,
-                  .n = range.width,
-                  .k = in_,
-                  .a = x,
-                  .lda = in_,
-                  .b = advance(weights, range.weight, launch.type),
-                  .ldb = in_out_ ? range.width : in_,
-                  .transpose_b = !in_out_,
-                  .in = launch.type,
-                  .d = advance(y, range.column, launch.type),
-                  .ldd = pitch_,
-                  .out = launch.type,
-                  .c = residual == nullptr ? nullptr : advance(residual, range.column, launch.type),
-                  .ldc = pitch_,
-                  .bias = range.bias < 0 ? nullptr : advance(weights, range.bias, launch.type),
-                  .workspace = launch.workspace});
+        ops::Gemm{
+            .m = rows,
+            .n = range.width,
+            .k = in_,
+            .a = x,
+            .lda = in_,
+            .b = advance(weights, range.weight, launch.type),
+            .ldb = in_out_ ? range.width : in_,
+            .transpose_b = !in_out_,
+            .in = launch.type,
+            .d = advance(y, range.column, launch.type),
+            .ldd = pitch_,
+            .out = launch.type,
+            .c = residual == nullptr ? nullptr : advance(residual, range.column, launch.type),
+            .ldc = pitch_,
+            .bias = range.bias < 0 || !adds ? nullptr : advance(weights, range.bias, launch.type),
+            .workspace = launch.workspace});
   }
+  if (!sums_y_) return;
+  require(pitch_ == out_, "a result that is summed over parts has no gaps");
+  launch.parts.sum(launch.stream, y, rows * out_, launch.type);
 }
 
 void Linear::backward_weight(const Launch& launch, Index rows, const void* dy, const void* x,
@@ -151,6 +165,7 @@ void Linear::backward_input(const Launch& launch, Index rows, const std::byte* w
                                             .workspace = launch.workspace});
     sum = dx;
   }
+  if (sums_dx_) launch.parts.sum(launch.stream, dx, rows * in_, launch.type);
 }
 
 Norm::Norm(const ModelConfig& config, const Unit& unit, ParamRole weight, ParamRole bias)

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/model/model.h"
+#include "core/model/part_group.h"
 #include "core/ops/ops.h"
 
 namespace megatrain {
@@ -20,6 +21,7 @@ struct Launch {
   Stream& stream;
   DType type = DType::f32;   ///< of weights and activations
   ops::Workspace workspace;  ///< enough for every op that the pieces issue
+  const PartGroup& parts = PartGroup::alone();
 };
 
 /// The activation or weight `elements` after `base`, in the compute type.
@@ -31,6 +33,11 @@ Pointer* advance(Pointer* base, Index elements, DType type) {
 
 /// y = x . W^T + b, where W may be several tensors side by side (q|k|v, gate|up) whose results are
 /// packed in one row. Tensors that lie in the slab without a gap are multiplied in one product.
+///
+/// In a model of several parts a weight that is divided along y ("column-parallel") has all of x
+/// and its columns of y: forward is local, and dx is summed over the parts. One divided along x
+/// ("row-parallel") has a share of the sum that y is: y is summed over the parts, the first of
+/// which adds bias and residual, and backward is local.
 class Linear {
  public:
   struct Part {
@@ -73,6 +80,9 @@ class Linear {
   Index out_ = 0;
   Index pitch_ = 0;
   bool in_out_ = false;
+  Partition partition_;
+  bool sums_y_ = false;          ///< divided along x
+  bool sums_dx_ = false;         ///< divided along y
   std::vector<Range> forward_;   ///< merged where weights and biases both are adjacent
   std::vector<Range> backward_;  ///< merged where weights are
   std::vector<Range> biases_;    ///< merged where biases are

@@ -8,6 +8,10 @@
 /// an accumulator clears it once, and those elements stay zero.
 ///
 /// Every pointer is 256-byte aligned. A model outlives its templates.
+///
+/// A template of one of several parts of a model takes the group in which it meets the others. What
+/// goes in and out of it (boundaries, gradient streams, losses) is whole, and the same on each
+/// part.
 
 #include <optional>
 
@@ -65,14 +69,17 @@ class Block {
   [[nodiscard]] Index temporary_bytes() const;
 
   /// output = block(input); fills `kept`. Uses `recomputed` and `temporary` as scratch.
-  void forward(const ops::Ops& ops, Stream& stream, Keep keep, const BlockBuffers& buffers) const;
+  void forward(const ops::Ops& ops, Stream& stream, Keep keep, const BlockBuffers& buffers,
+               const PartGroup& parts = PartGroup::alone()) const;
   /// Fills `recomputed` from input and `kept`, each intermediate exactly once. With
   /// buffers.output also computes the output (inside a segment); without, never the down
   /// projection. Every bit equals forward's.
-  void recompute(const ops::Ops& ops, Stream& stream, Keep keep, const BlockBuffers& buffers) const;
+  void recompute(const ops::Ops& ops, Stream& stream, Keep keep, const BlockBuffers& buffers,
+                 const PartGroup& parts = PartGroup::alone()) const;
   /// Needs recompute's results. Accumulates weight gradients and turns d(output) into d(input).
   /// May overwrite kept and recomputed.
-  void backward(const ops::Ops& ops, Stream& stream, Keep keep, const BlockBuffers& buffers) const;
+  void backward(const ops::Ops& ops, Stream& stream, Keep keep, const BlockBuffers& buffers,
+                const PartGroup& parts = PartGroup::alone()) const;
 
  private:
   friend class BlockPass;
@@ -105,13 +112,20 @@ struct EmbeddingBuffers {
 class Embedding {
  public:
   Embedding(const Model& model, const ComputeConfig& compute, MicroBatchShape shape);
-  void forward(const ops::Ops& ops, Stream& stream, const EmbeddingBuffers& buffers) const;
-  /// Always adds into the table's gradient (see EmbeddingBuffers::gradient).
+  /// The table may be divided by rows: each part looks up its own, the first adds positions, and
+  /// the parts' results are summed.
+  void forward(const ops::Ops& ops, Stream& stream, const EmbeddingBuffers& buffers,
+               const PartGroup& parts = PartGroup::alone()) const;
+  /// Always adds into the table's gradient (see EmbeddingBuffers::gradient): the rows that are this
+  /// part's. The position table's gradient is found by every part.
   void backward(const ops::Ops& ops, Stream& stream, const EmbeddingBuffers& buffers) const;
 
  private:
+  [[nodiscard]] ops::TableRows rows(bool gathered) const;
+
   const ModelConfig* config_;
   const Unit* unit_;
+  VocabularyPart vocabulary_;
   ComputeConfig compute_;
   MicroBatchShape shape_;
 };
@@ -131,20 +145,26 @@ struct HeadBuffers {
   float scale = 1;                  ///< 1 / valid tokens of the whole step
 };
 
-/// Final norm, logits in token chunks, loss and its gradient.
+/// Final norm, logits in token chunks, loss and its gradient. Where the vocabulary is divided, each
+/// part has its ids' logits of a chunk; what the loss needs of the others' is three numbers a
+/// token.
 class Head {
  public:
   Head(const Model& model, const ComputeConfig& compute, MicroBatchShape shape);
   [[nodiscard]] Index temporary_bytes() const;
   /// Loss, and when buffers.gradient_stream is given forward and backward in one visit
   /// (dW of a chunk before its dX).
-  void visit(const ops::Ops& ops, Stream& stream, const HeadBuffers& buffers) const;
+  void visit(const ops::Ops& ops, Stream& stream, const HeadBuffers& buffers,
+             const PartGroup& parts = PartGroup::alone()) const;
   /// Logits [count, vocabulary] in the compute type of the tokens first..first+count-1 of input.
   void logits(const ops::Ops& ops, Stream& stream, const HeadBuffers& buffers, Index first,
-              Index count, void* out) const;
+              Index count, void* out, const PartGroup& parts = PartGroup::alone()) const;
 
  private:
-  const ModelConfig* config_;
+  const ModelConfig* config_;  ///< of this part
+  Index whole_vocabulary_;
+  VocabularyPart tokens_;
+  Partition partition_;
   ComputeConfig compute_;
   MicroBatchShape shape_;
   friend class HeadPass;

@@ -3,16 +3,27 @@
 /// Token (and learned position) embedding. The table may be the whole vocabulary or only the rows
 /// that a step needs, with ids renumbered by the host: the op does not know which.
 
+#include <limits>
+
 #include "core/ops/common.h"
 
 namespace megatrain::ops {
+
+/// The ids whose rows a table has, one after another. Where it is divided, all others look like
+/// rows of zeros, whose gradient goes nowhere.
+struct TableRows {
+  Index first = 0;
+  Index count = std::numeric_limits<Index>::max();
+  [[nodiscard]] constexpr bool have(Index id) const { return id >= first && id - first < count; }
+};
 
 /// out[t,:] = table[ids[t],:] (+ positions[t % sequence,:]).
 struct EmbeddingForward {
   Index tokens = 0, width = 0, sequence = 0;
   DType type = DType::f32;
   const void* table = nullptr;
-  const std::int32_t* ids = nullptr;  ///< every id below the table's rows (the loader checks)
+  TableRows rows = {};
+  const std::int32_t* ids = nullptr;  ///< each below the vocabulary (the loader checks)
   const void* positions = nullptr;    ///< [sequence, width]; nullptr: none
   void* out = nullptr;
 };
@@ -26,6 +37,7 @@ struct EmbeddingBackward {
   const std::int32_t* order = nullptr;   ///< [tokens]
   const std::int32_t* begins = nullptr;  ///< [uniques + 1]
   const std::int32_t* unique = nullptr;  ///< [uniques]
+  TableRows rows = {};
   float* dtable = nullptr;
 };
 

@@ -34,7 +34,8 @@ using OpTable =
                OpFunction<AttentionBackward>, OpFunction<SwigluForward>, OpFunction<SwigluBackward>,
                OpFunction<GeluForward>, OpFunction<GeluBackward>, OpFunction<EmbeddingForward>,
                OpFunction<EmbeddingBackward>, OpFunction<PositionBackward>,
-               OpFunction<CrossEntropy>, OpFunction<ReduceGradient>>;
+               OpFunction<CrossEntropy>, OpFunction<LogitStatistics>,
+               OpFunction<CrossEntropyOfPart>, OpFunction<ReduceGradient>>;
 
 /// Why an attention backend cannot serve a shape; empty when it can.
 using AttentionRefusal = std::string (*)(OpState&, const AttentionShape&, AttentionBackend);

@@ -64,6 +64,12 @@ struct WorkOf {
   Work operator()(const CrossEntropy& op) const {
     return passes(op.gradient ? 2 : 1, op.tokens, op.vocabulary, op.type);
   }
+  Work operator()(const LogitStatistics& op) const {
+    return passes(1, op.tokens, op.vocabulary, op.type);
+  }
+  Work operator()(const CrossEntropyOfPart& op) const {
+    return passes(op.gradient ? 2 : 0, op.tokens, op.columns, op.type);
+  }
   Work operator()(const ReduceGradient& op) const {
     return {.bytes = double(op.count) * double(size_of(DType::f32) + size_of(op.wire_type))};
   }
@@ -88,6 +94,8 @@ struct NameOf {
   std::string_view operator()(const EmbeddingBackward&) const { return "embedding backward"; }
   std::string_view operator()(const PositionBackward&) const { return "positions backward"; }
   std::string_view operator()(const CrossEntropy&) const { return "cross entropy"; }
+  std::string_view operator()(const LogitStatistics&) const { return "logit statistics"; }
+  std::string_view operator()(const CrossEntropyOfPart&) const { return "cross entropy of a part"; }
   std::string_view operator()(const ReduceGradient&) const { return "reduce gradient"; }
   std::string_view operator()(const DeviceCopy&) const { return "copy"; }
 };
@@ -129,6 +137,12 @@ struct ShapeOf {
   }
   std::string operator()(const CrossEntropy& op) const {
     return matrix_text(op.tokens, op.vocabulary);
+  }
+  std::string operator()(const LogitStatistics& op) const {
+    return matrix_text(op.tokens, op.vocabulary);
+  }
+  std::string operator()(const CrossEntropyOfPart& op) const {
+    return matrix_text(op.tokens, op.columns);
   }
   std::string operator()(const ReduceGradient& op) const { return std::to_string(op.count); }
   std::string operator()(const DeviceCopy& op) const { return std::to_string(op.bytes); }

@@ -35,6 +35,11 @@ void validate(const Choices& choices, const Model& model) {
     throw UserError(
         "the host cannot gather rows of an embedding of which it holds a slice: embedding must be "
         "table where several ranks share the model");
+  if (model.partition().count > 1 && choices.embedding == EmbeddingMode::rows)
+    throw UserError(
+        "the host cannot gather rows of an embedding that is divided: embedding must be table "
+        "where "
+        "the model is in several parts");
   at_least(choices.compute.head_chunk, 1, "head-chunk");
   at_least(choices.segment, 1, "segment");
   at_most(choices.segment, layers, "segment (the model's blocks)");
@@ -95,6 +100,8 @@ std::string numerics_key(const Choices& choices, const Model& model, std::string
   // Where the tables are tied, a wave's head and embedding shares meet before the next wave's, and
   // so do the shares of ranks.
   if (c.tied_embeddings || choices.ranks() > 1) line("waves", choices.waves);
+  // The sums over parts.
+  line("parts", model.partition().count);
   line("world", fmt::format("{} x {}", choices.replicas, choices.slicing.count));
   return key;
 }

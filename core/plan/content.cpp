@@ -300,6 +300,16 @@ std::string ContentTracker::move(const InstructionList& list, const Instruction&
       at(slot).kind = Kind::weights;
       return wrong;
     }
+    case OpCode::sum_parts: {
+      Content& content = at(list.buffer(i, Role::gradient));
+      if (std::string wrong = expect_sum(list, i, Content::Sum::rank); !wrong.empty()) return wrong;
+      // What came later would be a part's own again, and a sum of sums counts the parts twice.
+      if (content.parts || content.next != static_cast<std::int32_t>(plan_.choices.micro_batches))
+        return fmt::format("the parts' sum of {}, which is {}", describe(content),
+                           content.parts ? "one already" : "not finished");
+      content.parts = true;
+      return {};
+    }
     case OpCode::reduce_scatter: {
       std::string wrong = expect_sum(list, i, Content::Sum::rank);
       at(list.buffer(i, Role::gradient)).sum = Content::Sum::shard_group;
@@ -342,6 +352,9 @@ std::string ContentTracker::move(const InstructionList& list, const Instruction&
       if (std::string wrong = expect_sum(list, i, full_sum()); !wrong.empty()) return wrong;
       if (content.next != all)
         return fmt::format("the accumulator holds {} of {} micro-batches", describe(content), all);
+      if (content.parts != plan_.sums_parts[static_cast<std::size_t>(i.unit)])
+        return fmt::format("the accumulator holds {}, {} over the model's parts", describe(content),
+                           content.parts ? "summed" : "not yet summed");
       write(list.buffer(i, Role::wire),
             {.kind = Kind::wire, .unit = i.unit, .first = i.first, .count = i.count});
       return {};

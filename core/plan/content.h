@@ -21,7 +21,7 @@ struct Content {
     kept,         ///< unit, micro_batch
     recomputed,   ///< unit, micro_batch
     accumulator,  ///< unit; micro-batches [0, next) are in it (next_head: the head's share), of
-                  ///< the ranks that `sum` says
+                  ///< the ranks that `sum` says, and of all parts with `parts`
     wire,         ///< unit, first, count
     finished,     ///< unit: `count` elements of its wire gradient
   };
@@ -29,6 +29,7 @@ struct Content {
   enum class Sum : std::uint8_t { rank, shard_group, all };
   Kind kind = Kind::none;
   Sum sum = Sum::rank;
+  bool parts = false;
   std::int32_t unit = -1;
   std::int32_t micro_batch = -1;
   std::int32_t wave = -1;

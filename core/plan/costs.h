@@ -12,6 +12,8 @@ class Costs {
  public:
   Costs(const Model& model, const Choices& choices);
 
+  /// Tokens of a micro-batch to the first boundary.
+  [[nodiscard]] const Cost& embed() const { return embed_; }
   [[nodiscard]] const Cost& forward(Index block) const { return of(block).forward; }
   /// @param output  whether the block's output is made as well, inside a segment
   [[nodiscard]] const Cost& recompute(Index block, bool output) const {
@@ -34,7 +36,7 @@ class Costs {
   }
 
   std::vector<BlockCosts> blocks_;
-  Cost head_, evaluate_, logits_;
+  Cost embed_, head_, evaluate_, logits_;
 };
 
 }  // namespace megatrain

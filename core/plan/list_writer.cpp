@@ -122,7 +122,7 @@ void ListWriter::embed(Index wave, Index micro_batch, BufferId output) {
        .unit = 0,
        .micro_batch = id(micro_batch),
        .wave = id(wave),
-       .cost = {.device_bytes = 2 * activation_bytes()}},
+       .cost = costs_.embed()},
       {{rows ? -1 : layout_.table_slot, Role::weights, Access::read},
        {rows ? layout_.rows : -1, Role::rows, Access::read},
        {layout_.batch_of[Layout::at(micro_batch)], Role::batch, Access::read},

@@ -9,6 +9,7 @@ Plan make_plan(const Model& model, const Choices& choices) {
   Plan plan;
   plan.choices = choices;
   plan.units = model.unit_count();
+  for (const Unit& unit : model.units()) plan.sums_parts.push_back(unit.sums_over_parts());
   PlanBuilder builder(plan);
   const Layout layout(model, choices, builder);
   // The first body has nothing behind it but the prologue; the second is the one that repeats.

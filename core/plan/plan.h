@@ -61,6 +61,8 @@ enum class OpCode : std::uint8_t {
   backward,        ///< compute: a block
   zero,            ///< compute: clears an accumulator
   embed_backward,  ///< compute: the table's gradient
+  sum_parts,       ///< compute: of a finished gradient, what each part of the model has a share of
+                   ///< becomes the sum over the parts
   carry_up,        ///< fetch: an fp32 accumulator from the host, for a later wave
   carry_down,      ///< offload: an fp32 accumulator to the host, before a later wave
   reduce_scatter,  ///< scatter: this rank's slice of an accumulator becomes the shard group's sum
@@ -144,7 +146,7 @@ struct Cost {
   double attention_flops = 0;  ///< of attention, over the pairs that it looks at
   Index device_bytes = 0;      ///< element-wise traffic
   Index link_bytes = 0;        ///< over PCIe
-  Index peer_bytes = 0;        ///< received from other ranks
+  Index peer_bytes = 0;        ///< received from other ranks, parts of the model among them
   Index host_elements = 0;     ///< updated by AdamW
   Index launches = 1;          ///< kernels and copies that the issuing thread enqueues for it
 };
@@ -188,6 +190,8 @@ std::string describe(const Instruction& instruction, Index units);
 struct Plan {
   Choices choices;
   Index units = 0;
+  /// Per unit: its gradient is not whole before sum_parts.
+  std::vector<bool> sums_parts;
   std::vector<Buffer> buffers;
   Index device_bytes = 0;
   Index pinned_bytes = 0;

@@ -31,7 +31,7 @@ constexpr Index kLogitsBytes = Index{256} << 20;
 
 /// Tokens of a head chunk: a function of the model alone, because it decides bits.
 Index default_head_chunk(const Model& model, DType compute) {
-  const Index row = model.config().vocabulary * size_of(compute);
+  const Index row = model.part_config().vocabulary * size_of(compute);
   const Index chunk = kLogitsBytes / row / 128 * 128;
   return std::clamp<Index>(chunk, 128, 8192);
 }
@@ -104,7 +104,7 @@ class Chooser {
     choices.staging_elements = round_up(model_.max_block_elements(), ops::kNormChunk);
     const Index wave_tokens = choices.micro_batch.tokens() * ceil_div(choices.micro_batches, waves);
     if (!model_.config().tied_embeddings && choices.slicing.count == 1 &&
-        2 * wave_tokens <= model_.config().vocabulary)
+        model_.partition().count == 1 && 2 * wave_tokens <= model_.config().vocabulary)
       choices.embedding = EmbeddingMode::rows;
     for (const auto& [name, value] : request_.forced) force(choices, model_, name, value);
     if (!is_forced(request_, "slots"))

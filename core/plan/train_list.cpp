@@ -256,6 +256,10 @@ void TrainListWriter::carry_up(Index unit, Index wave, BufferId accumulator) {
 
 void TrainListWriter::finish_gradient(Index unit, Index wave, BufferId accumulator) {
   const Index elements = writer_.slice_elements(unit);
+  // Once, when the last share is in: what is carried between waves stays each part's own.
+  if (model_.unit(unit).sums_over_parts() && wave + 1 == choices_.waves)
+    writer_.add({.op = OpCode::sum_parts, .unit = id(unit), .wave = id(wave)},
+                {{accumulator, Role::gradient, Access::read_write}});
   if (choices_.slicing.count > 1)
     writer_.add({.op = OpCode::reduce_scatter,
                  .stream = StreamId::scatter,

@@ -34,6 +34,8 @@ class LocalLines {
     const std::lock_guard lock(mutex_);
     auto& group = groups_[line];
     if (group.empty()) group = make_local_communicators(line, size, kPatience);
+    if (!group[at(rank)])
+      throw ConformanceError(fmt::format("'{}' is the name of another communicator", line));
     return std::move(group[at(rank)]);
   }
 
@@ -62,21 +64,35 @@ class FirstFailure {
   std::string what_;
 };
 
-void check_same_calls(const ProcessAxes& axes, const std::vector<Calls>& calls) {
-  for (int rank = 0; rank < axes.world(); ++rank)
+/// What a rank did with the communicators that it made besides those of the axes, by name.
+using CallsByName = std::map<std::string, std::vector<Call>>;
+
+void check_same_calls(const std::string& name, int first, const std::vector<Call>& others, int rank,
+                      const std::vector<Call>& own) {
+  const auto [a, b] = std::ranges::mismatch(own, others);
+  if (a == own.end() && b == others.end()) return;
+  const auto text = [](auto place, auto end) {
+    return place == end ? std::string("nothing more") : describe(*place);
+  };
+  throw ConformanceError(fmt::format("call {} along '{}' differs: rank {} made {}, rank {} made {}",
+                                     a - own.begin() + 1, name, first, text(b, others.end()), rank,
+                                     text(a, own.end())));
+}
+
+void check_same_calls(const ProcessAxes& axes, const std::vector<Calls>& calls,
+                      const std::vector<CallsByName>& more) {
+  std::map<std::string, int> first_of;  // the first rank that has the communicator
+  for (int rank = 0; rank < axes.world(); ++rank) {
     for (const Axis axis : kAllAxes) {
       const int first = axes.line(rank, axis).front();
-      const std::vector<Call>& own = calls[at(rank)][axis];
-      const std::vector<Call>& others = calls[at(first)][axis];
-      const auto [a, b] = std::ranges::mismatch(own, others);
-      if (a == own.end() && b == others.end()) continue;
-      const auto text = [](auto place, auto end) {
-        return place == end ? std::string("nothing more") : describe(*place);
-      };
-      throw ConformanceError(fmt::format(
-          "call {} along '{}' differs: rank {} made {}, rank {} made {}", a - own.begin() + 1,
-          axes.line_name(rank, axis), first, text(b, others.end()), rank, text(a, own.end())));
+      check_same_calls(axes.line_name(rank, axis), first, calls[at(first)][axis], rank,
+                       calls[at(rank)][axis]);
     }
+    for (const auto& [name, own] : more[at(rank)]) {
+      const int first = first_of.try_emplace(name, rank).first->second;
+      check_same_calls(name, first, more[at(first)].at(name), rank, own);
+    }
+  }
 }
 
 /// A number in [-1, 1) without structure.
@@ -138,6 +154,7 @@ Setting along(Axis axis, int size) {
 std::vector<Calls> run_ranks(const Setting& setting, const std::function<void(Rank&)>& body) {
   const int world = setting.axes.world();
   std::vector<Calls> calls(at(world));
+  std::vector<CallsByName> more(at(world));
   LocalLines local;
   FirstFailure failure;
   const auto run = [&](int number) {
@@ -145,14 +162,20 @@ std::vector<Calls> run_ranks(const Setting& setting, const std::function<void(Ra
     const auto device = make_cpu_device({.threads = 1});
     const auto stream = device->make_stream(fmt::format("rank {}", number));
     try {
-      communicators =
-          connect_axes(setting.axes, number, [&](const std::string& line, int rank, int size) {
-            return setting.connect ? setting.connect(line, rank, size)
-                                   : local.connect(line, rank, size);
-          });
+      const auto connect = [&](const std::string& line, int rank, int size) {
+        return setting.connect ? setting.connect(line, rank, size)
+                               : local.connect(line, rank, size);
+      };
+      communicators = connect_axes(setting.axes, number, connect);
       for (const Axis axis : kAllAxes)
         communicators[axis] = record_calls(std::move(communicators[axis]), calls[at(number)][axis]);
-      Rank rank(setting.axes, number, *device, *stream, communicators);
+      Rank rank(setting.axes, number, *device, *stream, communicators,
+                [&](const std::string& name, std::span<const int> ranks) {
+                  const auto place = std::ranges::find(ranks, number) - ranks.begin();
+                  return record_calls(
+                      connect(name, static_cast<int>(place), static_cast<int>(ranks.size())),
+                      more[at(number)][name]);
+                });
       body(rank);
       stream->synchronize();
     } catch (const std::exception& error) {
@@ -165,7 +188,7 @@ std::vector<Calls> run_ranks(const Setting& setting, const std::function<void(Ra
   for (int rank = 0; rank < world; ++rank) threads.emplace_back(run, rank);
   for (std::thread& thread : threads) thread.join();
   failure.rethrow(world);
-  check_same_calls(setting.axes, calls);
+  check_same_calls(setting.axes, calls, more);
   return calls;
 }
 

@@ -8,6 +8,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/engine/communicator.h"
@@ -24,15 +25,31 @@ class ConformanceError : public Error {
 /// One rank of a run.
 class Rank {
  public:
+  /// Makes a communicator of some ranks of the world, in their order.
+  using Connect =
+      std::function<std::unique_ptr<Communicator>(const std::string& name, std::span<const int>)>;
+
   Rank(const ProcessAxes& axes, int rank, Device& device, Stream& stream,
-       const AxisCommunicators& communicators)
-      : axes_(axes), rank_(rank), device_(device), stream_(stream), communicators_(communicators) {}
+       const AxisCommunicators& communicators, Connect connect)
+      : axes_(axes),
+        rank_(rank),
+        device_(device),
+        stream_(stream),
+        communicators_(communicators),
+        connect_(std::move(connect)) {}
 
   [[nodiscard]] int rank() const { return rank_; }
   [[nodiscard]] const ProcessAxes& axes() const { return axes_; }
   [[nodiscard]] Device& device() const { return device_; }
   [[nodiscard]] Stream& stream() const { return stream_; }
   [[nodiscard]] Communicator& along(Axis axis) const { return *communicators_[axis]; }
+  /// A communicator besides those of the axes, for another stream or other ranks. Called on all
+  /// `ranks`, this one among them, with the same name, which no other has. Its calls are compared
+  /// too.
+  [[nodiscard]] std::unique_ptr<Communicator> connect(const std::string& name,
+                                                      std::span<const int> ranks) const {
+    return connect_(name, ranks);
+  }
 
  private:
   const ProcessAxes& axes_;
@@ -40,6 +57,7 @@ class Rank {
   Device& device_;
   Stream& stream_;
   const AxisCommunicators& communicators_;
+  Connect connect_;
 };
 
 struct Setting {
@@ -55,7 +73,8 @@ Setting along(Axis axis, int size);
 using Calls = PerAxis<std::vector<Call>>;
 
 /// Runs `body` on every rank, and its stream to the end. Ranks of a line must have made the same
-/// calls along it. When a rank throws, the others are woken, and the first to throw is reported.
+/// calls along it, and those of any other communicator too. When a rank throws, the others are
+/// woken, and the first to throw is reported.
 /// @returns the calls of each rank
 std::vector<Calls> run_ranks(const Setting& setting, const std::function<void(Rank&)>& body);
 

@@ -28,6 +28,10 @@ class RecordingCommunicator final : public Communicator {
     note({.collective = Collective::all_reduce, .count = count});
     inner_->all_reduce(stream, data, count);
   }
+  void all_reduce(Stream& stream, void* data, Index count, DType type) override {
+    note({.collective = Collective::all_reduce, .count = count, .type = type});
+    inner_->all_reduce(stream, data, count, type);
+  }
   void broadcast(Stream& stream, void* data, Index count, DType type, int root) override {
     note({.collective = Collective::broadcast, .count = count, .type = type, .root = root});
     inner_->broadcast(stream, data, count, type, root);

@@ -54,11 +54,15 @@ class CpuCommunicator final : public Communicator {
   }
 
   void all_reduce(Stream& stream, float* data, Index count) override {
+    all_reduce(stream, data, count, DType::f32);
+  }
+
+  void all_reduce(Stream& stream, void* data, Index count, DType type) override {
     if (!admit(stream, count)) return;
-    const Call call = next(Collective::all_reduce, count, DType::f32);
+    const Call call = next(Collective::all_reduce, count, type);
     cpu_stream(stream).enqueue([=, collectives = collectives_] {
-      announce_write(data, count * size_of(DType::f32));
-      collectives->all_reduce(call, data);
+      announce_write(data, count * size_of(type));
+      collectives->all_reduce(call, static_cast<std::byte*>(data));
     });
   }
 

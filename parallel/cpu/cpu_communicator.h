@@ -22,7 +22,8 @@ class BlockingCollectives {
   virtual ~BlockingCollectives() = default;
   virtual void all_gather(const Call& call, const std::byte* slice, std::byte* whole) = 0;
   virtual void reduce_scatter(const Call& call, const float* whole, float* slice) = 0;
-  virtual void all_reduce(const Call& call, float* data) = 0;
+  /// Of call.type.
+  virtual void all_reduce(const Call& call, std::byte* data) = 0;
   virtual void broadcast(const Call& call, std::byte* data) = 0;
   /// The values of each rank, in the order of the ranks, into `all`.
   virtual void gather(const Call& call, std::span<const double> mine, std::span<double> all) = 0;

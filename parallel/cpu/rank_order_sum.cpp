@@ -6,17 +6,36 @@
 
 namespace megatrain {
 
-void sum_in_rank_order(std::span<const float* const> parts, float* sum, Index count) {
+namespace {
+
+float widen(float value) { return value; }
+float widen(bfloat16 value) { return to_float(value); }
+void narrow(float value, float& into) { into = value; }
+void narrow(float value, bfloat16& into) { into = to_bfloat16(value); }
+
+template <class T>
+void add_up(std::span<const T* const> parts, T* sum, Index count) {
   // A piece is added up aside: `sum` may be a part that is still to be read.
   constexpr Index kPiece = 1024;
   std::array<float, kPiece> piece{};
   for (Index begin = 0; begin < count; begin += kPiece) {
     const Index length = std::min(kPiece, count - begin);
-    std::copy_n(parts.front() + begin, length, piece.begin());
-    for (const float* part : parts.subspan(1))
-      for (Index i = 0; i < length; ++i) piece[static_cast<std::size_t>(i)] += part[begin + i];
-    std::copy_n(piece.begin(), length, sum + begin);
+    const auto in_piece = [&](Index i) -> float& { return piece[static_cast<std::size_t>(i)]; };
+    for (Index i = 0; i < length; ++i) in_piece(i) = widen(parts.front()[begin + i]);
+    for (const T* part : parts.subspan(1))
+      for (Index i = 0; i < length; ++i) in_piece(i) += widen(part[begin + i]);
+    for (Index i = 0; i < length; ++i) narrow(in_piece(i), sum[begin + i]);
   }
+}
+
+}  // namespace
+
+void sum_in_rank_order(std::span<const float* const> parts, float* sum, Index count) {
+  add_up(parts, sum, count);
+}
+
+void sum_in_rank_order(std::span<const bfloat16* const> parts, bfloat16* sum, Index count) {
+  add_up(parts, sum, count);
 }
 
 void sum_in_rank_order(std::span<const double> all, std::span<double> sums) {

@@ -105,17 +105,28 @@ void GlooCollectives::reduce_scatter(const Call& call, const float* whole, float
   });
 }
 
-void GlooCollectives::all_reduce(const Call& call, float* data) {
+void GlooCollectives::all_reduce(const Call& call, std::byte* data) {
+  // bf16 travels as the fp32 that it is added up in, and every rank rounds the same sum.
+  const bool wide = call.type == DType::f32;
   run(call, [&] {
     for (Index first = 0; first < call.count; first += kPiece * size_) {
       const Index count = std::min(kPiece * size_, call.count - first);
       const Index share = ceil_div(count, Index{size_});
-      std::copy_n(data + first, count, send_.data());
+      std::byte* piece = data + first * size_of(call.type);
+      if (wide)
+        std::memcpy(send_.data(), piece, at(count * 4));
+      else
+        std::transform(reinterpret_cast<const bfloat16*>(piece),
+                       reinterpret_cast<const bfloat16*>(piece) + count, send_.data(), to_float);
       std::fill(send_.data() + count, send_.data() + share * size_, 0.0F);
       exchange_and_sum(call, send_.data() + rank_ * share, share);
       gather_in_place(call, reinterpret_cast<std::byte*>(send_.data()), at(share * 4),
                       mesh_->getTimeout());
-      std::copy_n(send_.data(), count, data + first);
+      if (wide)
+        std::memcpy(piece, send_.data(), at(count * 4));
+      else
+        std::transform(send_.data(), send_.data() + count, reinterpret_cast<bfloat16*>(piece),
+                       to_bfloat16);
     }
   });
 }

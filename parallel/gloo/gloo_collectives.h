@@ -27,7 +27,7 @@ class GlooCollectives final : public BlockingCollectives {
 
   void all_gather(const Call& call, const std::byte* slice, std::byte* whole) override;
   void reduce_scatter(const Call& call, const float* whole, float* slice) override;
-  void all_reduce(const Call& call, float* data) override;
+  void all_reduce(const Call& call, std::byte* data) override;
   void broadcast(const Call& call, std::byte* data) override;
   void gather(const Call& call, std::span<const double> mine, std::span<double> all) override;
   void barrier(const Call& call, std::chrono::milliseconds deadline) override;

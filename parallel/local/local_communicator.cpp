@@ -196,20 +196,11 @@ class LocalCollectives final : public BlockingCollectives {
     group_->part(meeting);
   }
 
-  void all_reduce(const Call& call, float* data) override {
-    Meeting& meeting = meet(call, data);
-    // Each rank adds up its share in place, then takes the shares of the others.
-    const auto share = [&](int rank) { return call.count * rank / group_->size(); };
-    const Index begin = share(rank_);
-    sum(meeting, begin, data + begin, share(rank_ + 1) - begin);
-    group_->step(rank_, meeting, 2);
-    for (int rank = 0; rank < group_->size(); ++rank) {
-      const auto* other = static_cast<const float*>(meeting.data[at(rank)]);
-      copy(other + share(rank), data + share(rank),
-           static_cast<std::size_t>(share(rank + 1) - share(rank)));
-    }
-    group_->step(rank_, meeting, 3);
-    group_->part(meeting);
+  void all_reduce(const Call& call, std::byte* data) override {
+    if (call.type == DType::f32)
+      all_reduce_of(call, reinterpret_cast<float*>(data));
+    else
+      all_reduce_of(call, reinterpret_cast<bfloat16*>(data));
   }
 
   void broadcast(const Call& call, std::byte* data) override {
@@ -242,13 +233,31 @@ class LocalCollectives final : public BlockingCollectives {
   }
 
   template <class T>
+  void all_reduce_of(const Call& call, T* data) {
+    Meeting& meeting = meet(call, data);
+    // Each rank adds up its share in place, then takes the shares of the others.
+    const auto share = [&](int rank) { return call.count * rank / group_->size(); };
+    const Index begin = share(rank_);
+    sum(meeting, begin, data + begin, share(rank_ + 1) - begin);
+    group_->step(rank_, meeting, 2);
+    for (int rank = 0; rank < group_->size(); ++rank) {
+      const auto* other = static_cast<const T*>(meeting.data[at(rank)]);
+      copy(other + share(rank), data + share(rank),
+           static_cast<std::size_t>(share(rank + 1) - share(rank)));
+    }
+    group_->step(rank_, meeting, 3);
+    group_->part(meeting);
+  }
+
+  template <class T>
   static void copy(const T* from, T* to, std::size_t count) {
     if (from != to) std::memcpy(to, from, count * sizeof(T));
   }
 
-  static void sum(const Meeting& meeting, Index begin, float* into, Index count) {
-    std::vector<const float*> parts;
-    for (const void* data : meeting.data) parts.push_back(static_cast<const float*>(data) + begin);
+  template <class T>
+  static void sum(const Meeting& meeting, Index begin, T* into, Index count) {
+    std::vector<const T*> parts;
+    for (const void* data : meeting.data) parts.push_back(static_cast<const T*>(data) + begin);
     sum_in_rank_order(parts, into, count);
   }
 

@@ -101,11 +101,16 @@ class NcclCommunicator final : public Communicator {
   }
 
   void all_reduce(Stream& stream, float* data, Index count) override {
+    all_reduce(stream, data, count, DType::f32);
+  }
+
+  void all_reduce(Stream& stream, void* data, Index count, DType type) override {
     if (!admit(stream, count)) return;
-    enqueue(next(Collective::all_reduce, count, DType::f32), stream,
+    const ncclDataType_t element = type == DType::f32 ? ncclFloat32 : ncclBfloat16;
+    enqueue(next(Collective::all_reduce, count, type), stream,
             [=](ncclComm_t comm, cudaStream_t on) {
-              return ncclAllReduce(data, data, static_cast<std::size_t>(count), ncclFloat32,
-                                   ncclSum, comm, on);
+              return ncclAllReduce(data, data, static_cast<std::size_t>(count), element, ncclSum,
+                                   comm, on);
             });
   }
 

@@ -32,6 +32,9 @@ class LivingCommunicators::Member final : public Communicator {
   void all_reduce(Stream& stream, float* data, Index count) override {
     inner_->all_reduce(stream, data, count);
   }
+  void all_reduce(Stream& stream, void* data, Index count, DType type) override {
+    inner_->all_reduce(stream, data, count, type);
+  }
   void broadcast(Stream& stream, void* data, Index count, DType type, int root) override {
     inner_->broadcast(stream, data, count, type, root);
   }

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 
 #include "tests/ops/op_test.h"
@@ -82,6 +83,84 @@ TEST_P(CrossEntropyTest, loss_and_gradient) {
       }
     }
     EXPECT_LT(relative_error(gradient, want_gradient), tolerance(type()));
+  }
+}
+
+/// Divided, the parts' losses are those of the whole, and their gradients its columns.
+TEST_P(CrossEntropyTest, parts_of_a_vocabulary) {
+  const Shape s{20, 1000, 1008};
+  const Values all = random_values(s.tokens * s.stride, 1, 8);
+  const auto target = targets(s);
+  Buffer target_buffer = bench().input_raw(target);
+  Buffer whole = bench().input(type(), all);
+  Buffer whole_losses = bench().output(DType::f32, s.tokens);
+  bench().run(op_on(s, whole, target_buffer, whole_losses));
+  const Values want = whole.values();
+
+  for (const Index parts : {2, 3, 7}) {
+    SCOPED_TRACE(parts);
+    const Index share = (s.vocabulary + parts - 1) / parts;
+    const Index pitch = share + 3;
+    const auto ids_of = [&](Index part) {
+      return std::clamp<Index>(s.vocabulary - part * share, 0, share);
+    };
+    std::vector<Buffer> logits;
+    Buffer statistics = bench().output(DType::f32, parts * ops::kLogitStatistics * s.tokens);
+    for (Index part = 0; part < parts; ++part) {
+      // Columns beyond the vocabulary would win if they were looked at.
+      Values own(static_cast<std::size_t>(s.tokens * pitch), 100.0);
+      for (Index t = 0; t < s.tokens; ++t)
+        for (Index c = 0; c < ids_of(part); ++c)
+          own[static_cast<std::size_t>(t * pitch + c)] =
+              all[static_cast<std::size_t>(t * s.stride + part * share + c)];
+      logits.push_back(bench().input(type(), own));
+      bench().run(ops::LogitStatistics{
+          .tokens = s.tokens,
+          .vocabulary = ids_of(part),
+          .stride = pitch,
+          .first = part * share,
+          .type = type(),
+          .logits = logits.back().data(),
+          .targets = target_buffer.as<std::int32_t>(),
+          .statistics = statistics.as<float>() + part * ops::kLogitStatistics * s.tokens});
+    }
+    Bytes first_losses;
+    for (Index part = 0; part < parts; ++part) {
+      Buffer losses = bench().output(DType::f32, s.tokens);
+      Buffer& own = logits[static_cast<std::size_t>(part)];
+      bench().run(ops::CrossEntropyOfPart{.tokens = s.tokens,
+                                          .vocabulary = ids_of(part),
+                                          .stride = pitch,
+                                          .columns = share,
+                                          .first = part * share,
+                                          .type = type(),
+                                          .logits = own.data(),
+                                          .targets = target_buffer.as<std::int32_t>(),
+                                          .parts = parts,
+                                          .statistics = statistics.as<float>(),
+                                          .losses = losses.as<float>(),
+                                          .gradient = true,
+                                          .scale = 0.125F});
+      EXPECT_LT(relative_error(losses.values(), whole_losses.values()), tolerance(DType::f32));
+      if (part == 0) first_losses = losses.bytes();
+      EXPECT_TRUE(same_bits(losses.bytes(), first_losses));
+      Values gradient;
+      Values want_gradient;
+      const Values after = own.values();
+      for (Index t = 0; t < s.tokens; ++t)
+        for (Index c = 0; c < pitch; ++c) {
+          const double value = after[static_cast<std::size_t>(t * pitch + c)];
+          if (c >= ids_of(part)) {
+            EXPECT_EQ(value, c < share ? 0 : 100) << "padding";
+            continue;
+          }
+          gradient.push_back(value);
+          want_gradient.push_back(want[static_cast<std::size_t>(t * s.stride + part * share + c)]);
+        }
+      if (!gradient.empty()) {
+        EXPECT_LT(relative_error(gradient, want_gradient), tolerance(type()));
+      }
+    }
   }
 }
 

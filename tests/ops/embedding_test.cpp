@@ -94,6 +94,68 @@ TEST_P(EmbeddingTest, backward_adds_to_the_rows_of_its_tokens) {
   }
 }
 
+/// A part of the table gives its rows, zeros for others, and gets its rows' gradients.
+TEST_P(EmbeddingTest, parts_of_a_table) {
+  const Shape s = kShapes[2];
+  const auto ids = random_ids(s.tokens(), 3, s.vocabulary);
+  const Sorted sorted(ids);
+  const Values rows = random_values(s.vocabulary * s.width, 1);
+  const auto part_of = [&](const Values& all, Index first, Index last) {
+    return Values(all.begin() + first * s.width, all.begin() + last * s.width);
+  };
+  Buffer positions = bench().input(type(), random_values(s.sequence * s.width, 2));
+  Buffer id_buffer = bench().input_raw(ids);
+  Buffer dy = bench().input(type(), random_values(s.tokens() * s.width, 4));
+  Buffer order = bench().input_raw(sorted.order);
+  Buffer begins = bench().input_raw(sorted.begins);
+  Buffer unique = bench().input_raw(sorted.unique);
+  const auto forward = [&](const Values& own, ops::TableRows which, const void* at) {
+    Buffer table = bench().input(type(), own);
+    Buffer out = bench().output(type(), s.tokens() * s.width);
+    bench().run(ops::EmbeddingForward{.tokens = s.tokens(),
+                                      .width = s.width,
+                                      .sequence = s.sequence,
+                                      .type = type(),
+                                      .table = table.data(),
+                                      .rows = which,
+                                      .ids = id_buffer.as<std::int32_t>(),
+                                      .positions = at,
+                                      .out = out.data()});
+    return out.values();
+  };
+  const auto backward = [&](Index count, ops::TableRows which) {
+    Buffer dtable = bench().input(DType::f32, Values(static_cast<std::size_t>(count * s.width)));
+    bench().run(ops::EmbeddingBackward{.uniques = static_cast<Index>(sorted.unique.size()),
+                                       .width = s.width,
+                                       .type = type(),
+                                       .dy = dy.data(),
+                                       .order = order.as<std::int32_t>(),
+                                       .begins = begins.as<std::int32_t>(),
+                                       .unique = unique.as<std::int32_t>(),
+                                       .rows = which,
+                                       .dtable = dtable.as<float>()});
+    return dtable.values();
+  };
+  const Values whole = forward(rows, {}, nullptr);
+  const Values whole_gradient = backward(s.vocabulary, {});
+  for (const auto& [first, last] : {std::pair<Index, Index>{0, 17}, {17, 50}, {49, 50}}) {
+    const ops::TableRows which{.first = first, .count = last - first};
+    const Values out = forward(part_of(rows, first, last), which, nullptr);
+    const Values shifted = forward(part_of(rows, first, last), which, positions.data());
+    const Values places = positions.values();
+    for (Index t = 0; t < s.tokens(); ++t)
+      for (Index c = 0; c < s.width; ++c) {
+        const auto at = static_cast<std::size_t>(t * s.width + c);
+        const bool here = which.have(ids[static_cast<std::size_t>(t)]);
+        ASSERT_EQ(out[at], here ? whole[at] : 0);
+        if (!here) {
+          ASSERT_EQ(shifted[at], places[static_cast<std::size_t>(t % s.sequence * s.width + c)]);
+        }
+      }
+    EXPECT_EQ(backward(last - first, which), part_of(whole_gradient, first, last));
+  }
+}
+
 TEST_P(EmbeddingTest, positions_backward) {
   for (const Shape& s : kShapes) {
     for (const bool accumulate : {false, true}) {

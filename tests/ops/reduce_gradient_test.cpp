@@ -48,6 +48,37 @@ TEST_P(ReduceGradientTest, norms_and_wire) {
   }
 }
 
+TEST_P(ReduceGradientTest, squares_that_count_elsewhere_are_left_out) {
+  constexpr Index kCount = 3 * ops::kNormChunk + 77;
+  const Values random = random_values(kCount, 1);
+  const std::vector<float> gradient(random.begin(), random.end());
+  ops::UncountedRuns uncounted;
+  // Inside a chunk, across chunks, a chunk's very ends, and the end of all.
+  for (const auto& [first, last] : {std::pair<Index, Index>{3, 70},
+                                    {70, 71},
+                                    {ops::kNormChunk - 5, 2 * ops::kNormChunk + 2048},
+                                    {3 * ops::kNormChunk, kCount - 1}})
+    uncounted.runs[static_cast<std::size_t>(uncounted.count++)] = {first, last};
+  Buffer in = bench().input_raw(gradient);
+  Buffer wire = bench().output(type(), kCount);
+  Buffer partials = bench().scratch(8 * ops::norm_partials(kCount));
+  bench().run(ReduceGradient{.count = kCount,
+                             .gradient = in.as<float>(),
+                             .wire_type = type(),
+                             .wire = wire.data(),
+                             .partials = partials.as<double>(),
+                             .uncounted = uncounted});
+  Values want(static_cast<std::size_t>(ops::norm_partials(kCount)), 0.0);
+  for (std::size_t i = 0; i < gradient.size(); ++i)
+    if (!uncounted.have(static_cast<Index>(i)))
+      want[i / ops::kNormChunk] +=
+          static_cast<double>(gradient[i]) * static_cast<double>(gradient[i]);
+  const auto sums = partials.raw<double>();
+  for (std::size_t c = 0; c < want.size(); ++c) EXPECT_NEAR(sums[c], want[c], 1e-12 * want[0]);
+  EXPECT_EQ(sums[1], 0);
+  EXPECT_TRUE(same_bits(wire.bytes(), wire_of(gradient))) << "all of it is sent";
+}
+
 TEST_P(ReduceGradientTest, rounding_of_every_kind_of_value) {
   using Limits = std::numeric_limits<float>;
   std::vector<float> gradient = {0.0F,          -0.0F, Limits::denorm_min(), Limits::min(),

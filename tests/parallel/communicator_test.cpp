@@ -196,6 +196,25 @@ TEST_P(Collectives, AllReduceAddsInRankOrder) {
   });
 }
 
+TEST_P(Collectives, AllReduceOfBf16AddsInFp32AndRoundsOnce) {
+  run([&](Rank& rank, Communicator& communicator) {
+    for (const Index count : kCounts) {
+      std::vector<bfloat16> data(static_cast<std::size_t>(count));
+      for (Index i = 0; i < count; ++i)
+        data[static_cast<std::size_t>(i)] = to_bfloat16(value(rank.rank(), i));
+      dawdle(rank, static_cast<int>(count));
+      communicator.all_reduce(rank.stream(), data.data(), count, DType::bf16);
+      rank.stream().synchronize();
+      for (Index i = 0; i < count; ++i) {
+        volatile float sum = to_float(to_bfloat16(value(0, i)));
+        for (int other = 1; other < size(); ++other)
+          sum = sum + to_float(to_bfloat16(value(other, i)));
+        ASSERT_EQ(data[static_cast<std::size_t>(i)].bits, to_bfloat16(sum).bits) << i;
+      }
+    }
+  });
+}
+
 TEST_P(Collectives, SumsKeepInfinityAndNan) {
   run([&](Rank& rank, Communicator& communicator) {
     std::vector<float> data{1, 2, 3};

@@ -4,12 +4,15 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 #include <mutex>
 #include <string>
 #include <vector>
 
 #include "core/device/cpu/cpu_device.h"
+#include "parallel/conformance/training.h"
+#include "tests/model/test_configs.h"
 
 namespace megatrain::conformance {
 namespace {
@@ -206,6 +209,122 @@ TEST(ConformanceRefuses, ResultsThatDependOnTheRanks) {
   };
   expect_contains(refusal([&] { check_equal_to_one(along(Axis::data, 2), lengths, 0); }),
                   "2 results with 2 ranks, 1 with one");
+}
+
+/// Two replicas of a small model, until `change` makes something else of a rank.
+std::string refused_training(const std::function<void(Rank&, TrainingRank&)>& change,
+                             ModelConfig config = modeltest::small_llama()) {
+  Training training;
+  training.config = std::move(config);
+  training.choices.micro_batch = {.batch = 1, .sequence = 9};
+  training.choices.micro_batches = 2;
+  training.choices.staging_elements =
+      round_up(Model(training.config).max_block_elements(), ops::kNormChunk);
+  training.steps = 2;
+  training.rule.adamw.eps = 1e-4;  // no steps from the rounding of a gradient
+  return refusal([&] {
+    check_training(
+        along(Axis::data, 2), training,
+        [&](Rank& rank) {
+          TrainingRank own;
+          own.replicas = 2;
+          own.share = {.rank = rank.rank(), .ranks = 2};
+          own.groups.replicas = rank.connect("replicas", std::array{0, 1});
+          change(rank, own);
+          return own;
+        },
+        Distance::all(1e-5));
+  });
+}
+
+TEST(ConformanceOfTraining, AcceptsReplicas) {
+  EXPECT_EQ(refused_training([](Rank&, TrainingRank&) {}), "nothing was refused");
+}
+
+TEST(ConformanceOfTraining, RefusesWhatIsNotWhatOneRankTrains) {
+  // Both train on the same half.
+  expect_contains(refused_training([](Rank&, TrainingRank& own) { own.share.rank = 0; }),
+                  "with one rank: they differ by");
+  // Nobody adds anything up.
+  expect_contains(refused_training([](Rank&, TrainingRank& own) {
+                    own.replicas = 1;
+                    own.groups.replicas = StepGroups::alone().replicas;
+                  }),
+                  "the ranks report different losses");
+  expect_contains(refused_training([](Rank& rank, TrainingRank& own) {
+                    if (rank.rank() == 1) own.groups.replicas->abort("enough");
+                  }),
+                  "enough");
+}
+
+/// A group that counts parts and lets them alone: what it forgets is what the test looks for.
+class Forgetful : public PartGroup {
+ public:
+  explicit Forgetful(std::unique_ptr<Communicator> ranks) : ranks_(std::move(ranks)) {}
+  [[nodiscard]] Partition partition() const override { return {ranks_->size(), ranks_->rank()}; }
+  void sum(Stream& stream, void* data, Index count, DType type) const override {
+    if (count >= smallest) ranks_->all_reduce(stream, data, count, type);
+  }
+  void gather(Stream& stream, const void* own, void* whole, Index count,
+              DType type) const override {
+    ranks_->all_gather(stream, own, whole, count, type);
+  }
+  void sum(std::span<double> values) const override {
+    if (host) ranks_->sum(values);
+  }
+  Index smallest = 0;
+  bool host = true;
+
+ private:
+  std::unique_ptr<Communicator> ranks_;
+};
+
+TEST(ConformanceOfTraining, RefusesPartsThatForgetTheirSums) {
+  ModelConfig config = modeltest::small_llama();
+  config.intermediate = 38;
+  config.qk_norm = true;
+  const auto with = [&](Index smallest, bool host) {
+    return refused_training(
+        [=](Rank& rank, TrainingRank& own) {
+          auto parts = std::make_unique<Forgetful>(rank.connect("parts", std::array{0, 1}));
+          parts->smallest = smallest;
+          parts->host = host;
+          own = {};
+          own.partition = parts->partition();
+          own.groups.parts = std::move(parts);
+        },
+        config);
+  };
+  EXPECT_EQ(with(0, true), "nothing was refused");
+  // The gradients of the norms over heads, which are the shortest sums.
+  expect_contains(with(config.head_dim + 1, true), "q_norm.weight' is");
+  expect_contains(with(0, false), "the ranks report different norms");
+  // Everything on the device.
+  expect_contains(with(1 << 20, true), "on one rank and");
+}
+
+/// Says that there is another part, and does what it would if that gave nothing.
+class FirstOfTwo : public PartGroup {
+ public:
+  [[nodiscard]] Partition partition() const override { return {.count = 2, .index = 0}; }
+  void gather(Stream& stream, const void* /*own*/, void* whole, Index count,
+              DType type) const override {
+    stream.fill(static_cast<std::byte*>(whole) + count * size_of(type), 0, count * size_of(type));
+  }
+};
+
+TEST(ConformanceOfTraining, RefusesElementsThatNobodyHolds) {
+  expect_contains(refused_training(
+                      [](Rank&, TrainingRank& own) {
+                        own.partition = {.count = 2, .index = 0};
+                        own.groups.parts = std::make_unique<FirstOfTwo>();
+                      },
+                      [] {
+                        ModelConfig config = modeltest::small_llama();
+                        config.intermediate = 38;
+                        return config;
+                      }()),
+                  "no rank holds element");
 }
 
 }  // namespace

@@ -17,13 +17,18 @@ namespace HWY_NAMESPACE {
 template <class T>
 void embed_of(const EmbeddingForward& op, Range tokens) {
   for (Index t = tokens.begin; t < tokens.end; ++t) {
-    const T* row = static_cast<const T*>(op.table) + Index{op.ids[t]} * op.width;
+    const bool here = op.rows.have(op.ids[t]);
+    const T* row = static_cast<const T*>(op.table) + (op.ids[t] - op.rows.first) * op.width;
+    const T* position = op.positions == nullptr
+                            ? nullptr
+                            : static_cast<const T*>(op.positions) + t % op.sequence * op.width;
     T* out = static_cast<T*>(op.out) + t * op.width;
-    if (op.positions == nullptr) {
-      std::memcpy(out, row, static_cast<std::size_t>(op.width) * sizeof(T));
+    if (!here || position == nullptr) {
+      const T* only = here ? row : position;
+      const std::size_t bytes = static_cast<std::size_t>(op.width) * sizeof(T);
+      only == nullptr ? std::memset(out, 0, bytes) : std::memcpy(out, only, bytes);
       continue;
     }
-    const T* position = static_cast<const T*>(op.positions) + t % op.sequence * op.width;
     for_lanes(op.width, [&](Index c, auto span) HWY_ATTR {
       store(hn::Add(load(row + c, span), load(position + c, span)), out + c, span);
     });
@@ -34,7 +39,8 @@ template <class T>
 void embedding_gradient_of(const EmbeddingBackward& op, Range uniques) {
   const auto* dy = static_cast<const T*>(op.dy);
   for (Index u = uniques.begin; u < uniques.end; ++u) {
-    float* out = op.dtable + Index{op.unique[u]} * op.width;
+    if (!op.rows.have(op.unique[u])) continue;
+    float* out = op.dtable + (op.unique[u] - op.rows.first) * op.width;
     for_lanes(op.width, [&](Index c, auto span) HWY_ATTR {
       FloatVec sum = hn::Zero(Floats());
       for (Index i = op.begins[u]; i < op.begins[u + 1]; ++i)
@@ -91,7 +97,9 @@ void embedding_forward(OpState& /*state*/, Stream& stream, const EmbeddingForwar
     const Index row = op.width * size_of(op.type);
     announce_read(op.ids, op.tokens * 4);
     for (Index t = 0; t < op.tokens; ++t)
-      announce_read(static_cast<const std::byte*>(op.table) + op.ids[t] * row, row);
+      if (op.rows.have(op.ids[t]))
+        announce_read(static_cast<const std::byte*>(op.table) + (op.ids[t] - op.rows.first) * row,
+                      row);
     if (op.positions != nullptr)
       announce_read(op.positions, std::min(op.tokens, op.sequence) * row);
     announce_write(op.out, op.tokens * row);
@@ -113,7 +121,8 @@ void embedding_backward(OpState& /*state*/, Stream& stream, const EmbeddingBackw
     for (Index i = first; i < last; ++i)
       announce_read(static_cast<const std::byte*>(op.dy) + op.order[i] * row, row);
     for (Index u = 0; u < op.uniques; ++u)
-      announce_write(op.dtable + op.unique[u] * op.width, op.width * 4);
+      if (op.rows.have(op.unique[u]))
+        announce_write(op.dtable + (op.unique[u] - op.rows.first) * op.width, op.width * 4);
     for_pieces(own.pool(), row_pieces(op.uniques, op.width),
                [&](Range rows) { HWY_DYNAMIC_DISPATCH(embedding_gradient)(op, rows); });
   });

@@ -38,6 +38,8 @@ void embedding_forward(OpState& state, Stream& stream, const EmbeddingForward& o
 void embedding_backward(OpState& state, Stream& stream, const EmbeddingBackward& op);
 void position_backward(OpState& state, Stream& stream, const PositionBackward& op);
 void cross_entropy(OpState& state, Stream& stream, const CrossEntropy& op);
+void logit_statistics(OpState& state, Stream& stream, const LogitStatistics& op);
+void cross_entropy_of_part(OpState& state, Stream& stream, const CrossEntropyOfPart& op);
 void reduce_gradient(OpState& state, Stream& stream, const ReduceGradient& op);
 
 /// The CPU's kernels as a value. @throws UserError when the processor lacks what `compute` needs

@@ -6,6 +6,8 @@
 #include <hwy/highway.h>
 // clang-format on
 
+#include <span>
+
 #include "core/ops/cpu/kernels.h"
 #include "core/ops/cpu/pieces.h"
 #include "core/ops/cpu/simd-inl.h"
@@ -33,11 +35,25 @@ HWY_INLINE double square_sum(const float* x, Index count) {
   return sum;
 }
 
+/// The squares of [begin, end) that count.
+double counted_square_sum(const ReduceGradient& op, Index begin, Index end) {
+  if (op.uncounted.count == 0) return square_sum(op.gradient + begin, end - begin);
+  double sum = 0;
+  const auto runs =
+      std::span(op.uncounted.runs).first(static_cast<std::size_t>(op.uncounted.count));
+  for (const auto& run : runs) {
+    if (run.first > begin) sum += square_sum(op.gradient + begin, std::min(run.first, end) - begin);
+    begin = std::clamp(run.last, begin, end);
+    if (begin == end) return sum;
+  }
+  return sum + square_sum(op.gradient + begin, end - begin);
+}
+
 void reduce_chunk(const ReduceGradient& op, Index chunk) {
   const Index begin = chunk * kNormChunk;
   const Index count = std::min(kNormChunk, op.count - begin);
   const float* x = op.gradient + begin;
-  op.partials[chunk] = square_sum(x, count);
+  op.partials[chunk] = counted_square_sum(op, begin, begin + count);
   if (op.wire_type == DType::f32) {
     std::memcpy(static_cast<float*>(op.wire) + begin, x, static_cast<std::size_t>(count) * 4);
     return;

@@ -31,6 +31,8 @@ Ops make_cpu_ops(const DeviceInfo& processor, DType compute) {
                       embedding_backward,
                       position_backward,
                       cross_entropy,
+                      logit_statistics,
+                      cross_entropy_of_part,
                       reduce_gradient};
   return {table, attention_refusal, std::make_unique<CpuOpState>()};
 }

@@ -9,15 +9,16 @@ constexpr int kWarps = kThreads / kWarp;
 template <class T, int kWidth>
 __global__ void __launch_bounds__(kThreads) gather(EmbeddingForward op) {
   for (Index token = blockIdx.x; token < op.tokens; token += gridDim.x) {
-    const T* row = static_cast<const T*>(op.table) + Index{op.ids[token]} * op.width;
+    const bool here = op.rows.have(op.ids[token]);
+    const T* row = static_cast<const T*>(op.table) + (op.ids[token] - op.rows.first) * op.width;
     const T* position = op.positions == nullptr
                             ? nullptr
                             : static_cast<const T*>(op.positions) + token % op.sequence * op.width;
     T* out = static_cast<T*>(op.out) + token * op.width;
     for (Index column = Index{threadIdx.x} * kWidth; column < op.width;
          column += kThreads * kWidth) {
-      float values[kWidth];
-      load(row + column, values);
+      float values[kWidth] = {};
+      if (here) load(row + column, values);
       if (position != nullptr) {
         float shifts[kWidth];
         load(position + column, shifts);
@@ -35,6 +36,7 @@ __global__ void __launch_bounds__(kThreads) gather(EmbeddingForward op) {
 /// Grid: (unique rows, column tiles).
 template <class T, int kWidth>
 __global__ void __launch_bounds__(kThreads) scatter(EmbeddingBackward op) {
+  if (!op.rows.have(op.unique[blockIdx.x])) return;
   const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
   const Index column = (Index{blockIdx.y} * kWarp + lane) * kWidth;
   const Index begin = op.begins[blockIdx.x], end = op.begins[blockIdx.x + 1];
@@ -65,7 +67,7 @@ __global__ void __launch_bounds__(kThreads) scatter(EmbeddingBackward op) {
       for (int i = 0; i < kWidth; ++i) sums[i] += partial[from][i * kWarp + lane];
   }
   if (column >= op.width) return;
-  write_sums(op.dtable + Index{op.unique[blockIdx.x]} * op.width + column, sums, true);
+  write_sums(op.dtable + (op.unique[blockIdx.x] - op.rows.first) * op.width + column, sums, true);
 }
 
 /// A thread owns kWidth columns of one position and adds the batch in order. Grid: positions.

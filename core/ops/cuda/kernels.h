@@ -24,7 +24,10 @@ void embedding_forward(StreamHandle stream, const EmbeddingForward& op);    // e
 void embedding_backward(StreamHandle stream, const EmbeddingBackward& op);  // embedding.cu
 void position_backward(StreamHandle stream, const PositionBackward& op);    // embedding.cu
 void cross_entropy(StreamHandle stream, const CrossEntropy& op);            // cross_entropy.cu
-void reduce_gradient(StreamHandle stream, const ReduceGradient& op);        // reduce_gradient.cu
+void logit_statistics(StreamHandle stream, const LogitStatistics& op);      // cross_entropy.cu
+void cross_entropy_of_part(StreamHandle stream,
+                           const CrossEntropyOfPart& op);             // cross_entropy.cu
+void reduce_gradient(StreamHandle stream, const ReduceGradient& op);  // reduce_gradient.cu
 
 /// Our own attention: any head size that attention_own_refusal accepts, deterministic, linear
 /// memory. `op.backend` is not looked at.

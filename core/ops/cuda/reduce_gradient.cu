@@ -22,7 +22,7 @@ __global__ void __launch_bounds__(kThreads) reduce(ReduceGradient op) {
       load(op.gradient + at, values);
 #pragma unroll
       for (int i = 0; i < kWidth; ++i) {
-        const double value = values[i];
+        const double value = op.uncounted.have(at + i) ? 0.0 : double{values[i]};
         sum = fma(value, value, sum);
       }
       store(wire + at, values);
@@ -30,7 +30,7 @@ __global__ void __launch_bounds__(kThreads) reduce(ReduceGradient op) {
     const Index at = whole + threadIdx.x;  // what does not fill a 16-byte access
     if (at < end) {
       const float value = op.gradient[at];
-      sum = fma(double{value}, double{value}, sum);
+      if (!op.uncounted.have(at)) sum = fma(double{value}, double{value}, sum);
       wire[at] = narrow<Wire>(value);
     }
     sum = block_sum<kThreads>(sum);

@@ -1,0 +1,88 @@
+// Checks our own parallelism with MegaTrain's conformance kit. Ranks are threads on the CPU, so
+// this runs anywhere; a rank on a GPU would hand the same objects to its Engine.
+
+#include <cstdio>
+#include <exception>
+#include <numeric>
+
+#include "core/model/config.h"
+#include "core/model/model.h"
+#include "core/ops/reduce_gradient.h"
+#include "parallel/conformance/training.h"
+#include "two_step_parts.h"
+
+namespace {
+
+using namespace megatrain;
+using conformance::ConjugatePair;
+using conformance::Distance;
+using conformance::Rank;
+using conformance::Training;
+using conformance::TrainingRank;
+
+std::unique_ptr<TwoStepParts> parts_of(Rank& rank, const char* name) {
+  return std::make_unique<TwoStepParts>(
+      rank.connect(name, rank.axes().line(rank.rank(), Axis::tensor)));
+}
+
+/// A row-parallel linear's sum, forward, and nothing, backward.
+ConjugatePair sum_over_parts() {
+  constexpr Index kCount = 1001;
+  return {.name = "sum over parts",
+          .axis = Axis::tensor,
+          .input = {.count = kCount},
+          .output = {.count = kCount, .replicated = true},
+          .forward =
+              [](Rank& rank, const float* from, float* to) {
+                const auto parts = parts_of(rank, "sum");
+                rank.stream().copy(to, from, kCount * 4);
+                parts->sum(rank.stream(), to, kCount, DType::f32);
+                rank.stream().synchronize();
+              },
+          .backward = [](Rank& rank, const float* from,
+                         float* to) { rank.stream().copy(to, from, kCount * 4); }};
+}
+
+/// The layers divided along the tensor axis, the steps along the data axis.
+TrainingRank our_rank(Rank& rank) {
+  TrainingRank own;
+  auto parts = parts_of(rank, "parts");
+  own.partition = parts->partition();
+  own.groups.parts = std::move(parts);
+  const std::vector<int> replicas = rank.axes().line(rank.rank(), Axis::data);
+  own.share = {.rank = rank.along(Axis::data).rank(), .ranks = rank.along(Axis::data).size()};
+  own.replicas = own.share.ranks;
+  own.groups.replicas =
+      rank.connect("replicas of part " + std::to_string(own.partition.index), replicas);
+  return own;
+}
+
+Training small_training() {
+  Training training;
+  training.config = preset("llama-tiny");
+  training.choices.micro_batch = {.batch = 1, .sequence = 16};
+  training.choices.micro_batches = 4;
+  training.choices.staging_elements =
+      round_up(Model(training.config).max_block_elements(), ops::kNormChunk);
+  return training;
+}
+
+}  // namespace
+
+int main() {
+  try {
+    conformance::check_conjugate(conformance::along(Axis::tensor, 4), sum_over_parts());
+    std::puts("the sum over four parts is conjugate to doing nothing");
+
+    PerAxis<int> sizes(1);
+    sizes[Axis::tensor] = 2;
+    sizes[Axis::data] = 2;
+    conformance::check_training({.axes = ProcessAxes(sizes)}, small_training(), our_rank,
+                                Distance::all(2e-5));
+    std::puts("two parts of a model, trained by two ranks each, are what one rank trains");
+    return 0;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return 1;
+  }
+}
