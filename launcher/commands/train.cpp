@@ -234,6 +234,8 @@ int train(const RunOptions& options) {
             {.patience = options.rank_timeout,
              .configuration = common_configuration(options, run),
              .device = machine.device.get()});
+  StepGroups groups = team.connect();
+  measure_again(machine, options.machine);
   team.agree(machine);
   RunPlans plans = plan_run(options, machine, model, run.key, ranks);
   team.require_same("the plan", describe(plans.train.choices, model));
@@ -272,7 +274,7 @@ int train(const RunOptions& options) {
   std::optional<CheckpointSaver> saver;  // before the engine, whose threads read through it
   Engine engine(*machine.device, *machine.ops, model, store, pool,
                 {.train = std::move(plans.train), .evaluate = std::move(plans.evaluate)},
-                team.connect());
+                std::move(groups));
   run.training.share = ranks.share();
   Trainer trainer(engine, model, *run.data.train, run.data.validation.get(), run.training, state);
 

@@ -87,8 +87,13 @@ StateReader* CheckpointSaver::begin(const TrainState& state, bool ending) {
   return save_.get();
 }
 
+bool CheckpointSaver::done_on_all() const {
+  const std::string_view mine = save_->done() ? "done" : "";
+  return std::ranges::none_of(share_.peers.exchange("save under way", mine), &std::string::empty);
+}
+
 void CheckpointSaver::settle(bool wait) {
-  if (save_ == nullptr || (!wait && !save_->done())) return;
+  if (save_ == nullptr || (!wait && !done_on_all())) return;
   const std::unique_ptr<io::BackgroundSave> save = std::move(save_);
   try {
     const io::SaveReport report = save->wait();

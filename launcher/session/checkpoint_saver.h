@@ -60,8 +60,10 @@ class CheckpointSaver final : public Saver {
 
  private:
   [[nodiscard]] bool is_due(const TrainState& state, bool ending) const;
-  /// Reports the save under way once it is done, or waits for it where `wait`.
+  /// Reports the save under way once it is done, or waits for it where `wait`. Ranks do so at the
+  /// same boundary: a failure may end training.
   void settle(bool wait);
+  [[nodiscard]] bool done_on_all() const;
   void report_failure(const std::string& why);
 
   io::CheckpointFolder folder_;

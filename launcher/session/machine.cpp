@@ -162,6 +162,10 @@ Machine open_machine(const MachineOptions& options, const Model& model, Presence
   return machine;
 }
 
+void measure_again(Machine& machine, const MachineOptions& options) {
+  if (machine.kind == DeviceKind::cuda && machine.device) budget_gpu(machine, options);
+}
+
 Index sufficient_host_memory(const MachineOptions& options, const Machine& machine,
                              const Model& model, const PlanBytes& plan, StoreContents contents) {
   if (machine.kind == DeviceKind::cuda) return plan.host();

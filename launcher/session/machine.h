@@ -48,6 +48,9 @@ enum class Presence : std::uint8_t { required, planned };
 Machine open_machine(const MachineOptions& options, const Model& model, Presence presence,
                      StoreContents contents = StoreContents::training, const NodeShare& share = {});
 
+/// Measures a GPU's reserve and memory again: libraries that were opened since have taken of it.
+void measure_again(Machine& machine, const MachineOptions& options);
+
 /// The least --host-memory under which a plan of these bytes fits: the CPU device takes its own
 /// memory from it too.
 Index sufficient_host_memory(const MachineOptions& options, const Machine& machine,

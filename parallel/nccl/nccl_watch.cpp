@@ -37,11 +37,7 @@ struct NcclWatch::State {
   /// Runs `round` with all ends until it is time to stop, or it says that it is done.
   template <class Round>
   void repeat(const Round& round) {
-    try {
-      device.make_current();
-    } catch (const std::exception&) {
-      // The GPU is lost. Its owner hears that from every call.
-    }
+    make_current();
     std::unique_lock lock(mutex);
     while (!changed.wait_for(lock, kInterval, [&] { return stop; })) {
       const Ends all = ends;
@@ -51,6 +47,14 @@ struct NcclWatch::State {
     }
     --running;
     changed.notify_all();
+  }
+
+  void make_current() noexcept {
+    try {
+      device.make_current();
+    } catch (const std::exception&) {
+      return;  // the GPU is lost, which its owner hears from every call
+    }
   }
 
   /// Ends all communicators.

@@ -157,7 +157,7 @@ TEST_F(Bench, MeasuresPredictsAndSaysWhereAStepWent) {
   EXPECT_NEAR(number(predicted, "error_percent"),
               100 * (number(predicted, "step_seconds") / median - 1), 1e-6);
   for (const io::JsonValue* where : {&at(predicted, "where"), &at(json, "traced")}) {
-    EXPECT_EQ(members(at(*where, "parts")).size(), 7u);
+    EXPECT_EQ(members(at(*where, "parts")).size(), 8u);
     EXPECT_NEAR(sum(at(*where, "parts")), number(*where, "seconds"), 1e-9);
     EXPECT_GT(number(at(*where, "parts"), "products"), 0);
     EXPECT_GT(number(at(*where, "operation_seconds"), "backward"), 0);

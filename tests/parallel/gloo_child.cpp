@@ -15,6 +15,7 @@
 #include "core/device/device.h"
 #include "parallel/gloo/gloo_transport.h"
 #include "tests/parallel/gloo_rounds.h"
+#include "tests/parallel/rank_main.h"
 #include "tests/parallel/stores.h"
 
 namespace {
@@ -47,14 +48,4 @@ int run(const std::vector<std::string>& arguments) {
 
 }  // namespace
 
-int main(int argc, char** argv) {
-  try {
-    return run({argv, argv + argc});
-  } catch (const PeerError& error) {
-    fmt::print("{}\nblames {}\n", error.what(), fmt::join(error.ranks(), " "));
-    return 3;
-  } catch (const std::exception& error) {
-    fmt::print("{}\n", error.what());
-    return 1;
-  }
-}
+int main(int argc, char** argv) { return megatrain::testing::rank_main(argc, argv, run); }

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "parallel/conformance/conformance.h"
+#include "tests/parallel/blamed.h"
 #include "tests/parallel/gloo_rounds.h"
 #include "tests/temporary_folder.h"
 
@@ -25,17 +26,15 @@ namespace {
 using namespace std::chrono_literals;
 namespace fs = std::filesystem;
 
-struct Outcome {
-  int exit_code = -1;  ///< -1: ended by a signal
-  std::string output;
-};
+using testing::expect_blamed;
+using testing::RankEnd;
 
-class GlooProcesses : public testing::Test {
+class GlooProcesses : public ::testing::Test {
  protected:
   [[nodiscard]] const fs::path& folder() const { return folder_.path(); }
 
   /// Runs `size` processes; `victim` does as the scenario says.
-  std::vector<Outcome> run(int size, const std::string& scenario, int victim,
+  std::vector<RankEnd> run(int size, const std::string& scenario, int victim,
                            std::chrono::milliseconds timeout) {
     std::vector<pid_t> children;
     for (int rank = 0; rank < size; ++rank)
@@ -43,7 +42,7 @@ class GlooProcesses : public testing::Test {
           start({GLOO_CHILD, folder().string(), std::to_string(rank), std::to_string(size),
                  std::to_string(timeout.count()), scenario, std::to_string(victim)},
                 output_of(rank)));
-    std::vector<Outcome> outcomes(static_cast<std::size_t>(size));
+    std::vector<RankEnd> outcomes(static_cast<std::size_t>(size));
     for (int rank = 0; rank < size; ++rank)
       if (scenario != "stop" || rank != victim) finish(children, rank, outcomes);
     if (scenario == "stop") {
@@ -72,8 +71,8 @@ class GlooProcesses : public testing::Test {
     return child;
   }
 
-  void finish(const std::vector<pid_t>& children, int rank, std::vector<Outcome>& outcomes) const {
-    Outcome& outcome = outcomes[static_cast<std::size_t>(rank)];
+  void finish(const std::vector<pid_t>& children, int rank, std::vector<RankEnd>& outcomes) const {
+    RankEnd& outcome = outcomes[static_cast<std::size_t>(rank)];
     int status = 0;
     waitpid(children[static_cast<std::size_t>(rank)], &status, 0);
     if (WIFEXITED(status)) outcome.exit_code = WEXITSTATUS(status);
@@ -84,17 +83,6 @@ class GlooProcesses : public testing::Test {
   TemporaryFolder folder_;
 };
 
-/// Every rank but `victim` must have ended by a PeerError that blames it, with `words`.
-void expect_blamed(const std::vector<Outcome>& outcomes, int victim, const std::string& words) {
-  for (std::size_t rank = 0; rank < outcomes.size(); ++rank) {
-    if (static_cast<int>(rank) == victim) continue;
-    EXPECT_EQ(outcomes[rank].exit_code, 3) << outcomes[rank].output;
-    for (const std::string& text : {"blames " + std::to_string(victim) + "\n", words})
-      EXPECT_NE(outcomes[rank].output.find(text), std::string::npos)
-          << "rank " << rank << " does not say '" << text << "': " << outcomes[rank].output;
-  }
-}
-
 TEST_F(GlooProcesses, HaveTheBitsOfThreads) {
   for (int size = 1; size <= 4; ++size) {
     std::vector<std::uint64_t> expected(static_cast<std::size_t>(size));
@@ -104,7 +92,7 @@ TEST_F(GlooProcesses, HaveTheBitsOfThreads) {
     });
     const auto outcomes = run(size, "none", -1, 60s);
     for (int rank = 0; rank < size; ++rank) {
-      const Outcome& outcome = outcomes[static_cast<std::size_t>(rank)];
+      const RankEnd& outcome = outcomes[static_cast<std::size_t>(rank)];
       ASSERT_EQ(outcome.exit_code, 0) << outcome.output;
       EXPECT_EQ(std::stoull(outcome.output, nullptr, 16), expected[static_cast<std::size_t>(rank)])
           << "rank " << rank << " of " << size;

@@ -228,7 +228,7 @@ TEST_F(LaunchTest, Refused) {
   refused({"true"}, "another launcher", {{"LOCAL_RANK", "0"}});
   refused({"--nproc-per-node", "2", "train", "--model", "llama-tiny", "--data", "x", "--out",
            folder_ / "out", "--steps", "1"},
-          "does not share its work among ranks yet");
+          "'x': unknown kind of file");
   refused({"--log-dir", "/proc/none", "true"}, "/proc/none");
 }
 

@@ -41,9 +41,9 @@ class Words {
 };
 
 /// Whether a text has these words in it.
-inline testing::AssertionResult says(const std::string& text, const std::string& words) {
-  if (text.find(words) != std::string::npos) return testing::AssertionSuccess();
-  return testing::AssertionFailure() << "'" << words << "' is not in: " << text;
+inline ::testing::AssertionResult says(const std::string& text, const std::string& words) {
+  if (text.find(words) != std::string::npos) return ::testing::AssertionSuccess();
+  return ::testing::AssertionFailure() << "'" << words << "' is not in: " << text;
 }
 
 /// A server of this machine alone, at a port that the system picks.

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/device/device.h"
+#include "tests/parallel/blamed.h"
 #include "tests/parallel/program_environment.h"
 #include "tests/parallel/started.h"
 #include "tests/temporary_folder.h"
@@ -16,12 +17,10 @@
 namespace megatrain {
 namespace {
 
-struct Outcome {
-  int exit_code = -1;
-  std::string output;
-};
+using testing::expect_blamed;
+using testing::RankEnd;
 
-class NcclProcesses : public testing::Test {
+class NcclProcesses : public ::testing::Test {
  protected:
   void SetUp() override {
     // More ranks than this show nothing new.
@@ -30,7 +29,7 @@ class NcclProcesses : public testing::Test {
   }
 
   /// One process a GPU; `victim` does as the scenario says.
-  std::vector<Outcome> run(const std::string& scenario, int victim, int timeout_ms) {
+  std::vector<RankEnd> run(const std::string& scenario, int victim, int timeout_ms) {
     std::vector<parallel::Started> children;
     for (int rank = 0; rank < size_; ++rank)
       children.emplace_back(
@@ -38,7 +37,7 @@ class NcclProcesses : public testing::Test {
                                    std::to_string(size_), std::to_string(timeout_ms), scenario,
                                    std::to_string(victim)},
           parallel::program_environment());
-    std::vector<Outcome> outcomes(children.size());
+    std::vector<RankEnd> outcomes(children.size());
     const auto finish = [&](std::size_t rank) {
       outcomes[rank].exit_code = children[rank].wait();
       outcomes[rank].output = children[rank].output();
@@ -56,20 +55,9 @@ class NcclProcesses : public testing::Test {
   TemporaryFolder folder_;
 };
 
-/// Every rank but `victim` must have ended by a PeerError that blames it, with `words`.
-void expect_blamed(const std::vector<Outcome>& outcomes, int victim, const std::string& words) {
-  for (std::size_t rank = 0; rank < outcomes.size(); ++rank) {
-    if (static_cast<int>(rank) == victim) continue;
-    EXPECT_EQ(outcomes[rank].exit_code, 3) << outcomes[rank].output;
-    for (const std::string& text : {"blames " + std::to_string(victim) + "\n", words})
-      EXPECT_NE(outcomes[rank].output.find(text), std::string::npos)
-          << "rank " << rank << " does not say '" << text << "': " << outcomes[rank].output;
-  }
-}
-
 TEST_F(NcclProcesses, GatherExactlyAndSumWithinBoundsToTheSameBits) {
   const auto outcomes = run("right", -1, 60'000);
-  for (const Outcome& outcome : outcomes) {
+  for (const RankEnd& outcome : outcomes) {
     ASSERT_EQ(outcome.exit_code, 0) << outcome.output;
     EXPECT_NE(outcome.output.find("bits "), std::string::npos) << outcome.output;
     EXPECT_EQ(outcome.output.substr(outcome.output.find("bits ")),

@@ -37,6 +37,14 @@ inline PlanCase with_ranks(PlanCase c) {
   return c;
 }
 
+/// The cases of the plan grid that several ranks can run.
+inline std::vector<PlanCase> sharded_cases() {
+  std::vector<PlanCase> cases;
+  for (PlanCase& c : training_cases())
+    if (c.choices.embedding == EmbeddingMode::table) cases.push_back(with_ranks(std::move(c)));
+  return cases;
+}
+
 /// Trains kSteps. Checks what ranks must have in common: losses, norms, and replicas' slices.
 template <class Groups = LocalGroups>
 Outcome run(const PlanCase& c, const RankLayout& layout, const RigOptions& options = {},

@@ -6,18 +6,11 @@
 #include <limits>
 
 #include "core/plan/checker.h"
+#include "tests/parallel/idle_communicator.h"
 #include "tests/parallel/rank_outcome.h"
 
 namespace megatrain::testing {
 namespace {
-
-/// The cases of the plan grid that several ranks can run.
-std::vector<PlanCase> sharded_cases() {
-  std::vector<PlanCase> cases;
-  for (PlanCase& c : training_cases())
-    if (c.choices.embedding == EmbeddingMode::table) cases.push_back(with_ranks(std::move(c)));
-  return cases;
-}
 
 class Sharded : public ::testing::TestWithParam<PlanCase> {};
 
@@ -37,46 +30,8 @@ TEST_P(Sharded, TrainsWhatOneRankTrains) {
   expect_close(run(c, {1, 2}), run(c, {1, 1}), bound);
 }
 
-/// The equality rule holds for every layout of ranks: memory and time change no bit.
-TEST_P(Sharded, SameKeySameBits) {
-  const PlanCase& c = GetParam();
-  PlanCase plain = with_ranks(case_named(c.config.tied_embeddings ? "tied" : "plain"));
-  plain.choices.waves = c.choices.waves;
-  plain.choices.compute = c.choices.compute;
-  plain.choices.master = c.choices.master;
-  const RankLayout layout{2, 2};
-  const auto key = [&](const PlanCase& of) {
-    return numerics_key(share_of(of.choices, layout, 0), Model(of.config), "test");
-  };
-  ASSERT_EQ(key(plain), key(c));
-  const Outcome expected = run(plain, layout);
-  const Outcome actual = run(c, layout, {.device_threads = 2, .poison = true, .slow_copies = 5e-5});
-  EXPECT_EQ(actual.losses, expected.losses);
-  EXPECT_EQ(actual.norms, expected.norms);
-  EXPECT_TRUE(actual.masters == expected.masters);
-}
-
 INSTANTIATE_TEST_SUITE_P(Plans, Sharded, ::testing::ValuesIn(sharded_cases()),
                          [](const auto& test) { return test.param.name; });
-
-class Layouts : public ::testing::TestWithParam<RankLayout> {};
-
-TEST_P(Layouts, TrainWhatOneRankTrains) {
-  for (const char* name : {"plain", "tied", "waves"}) {
-    SCOPED_TRACE(name);
-    const PlanCase c = with_ranks(case_named(name));
-    expect_close(run(c, GetParam()), run(c, {1, 1}), kBound);
-  }
-}
-
-INSTANTIATE_TEST_SUITE_P(Ranks, Layouts,
-                         ::testing::Values(RankLayout{1, 2}, RankLayout{2, 1}, RankLayout{1, 3},
-                                           RankLayout{3, 1}, RankLayout{1, 4}, RankLayout{2, 2},
-                                           RankLayout{4, 1}),
-                         [](const auto& test) {
-                           return std::to_string(test.param.replicas) + "x" +
-                                  std::to_string(test.param.shards);
-                         });
 
 /// What holds a rank up: its steps with an infinite loss scale.
 TEST(Ranks, InfinityOnOneSkipsTheStepOnAll) {
@@ -121,23 +76,12 @@ TEST(Ranks, OneThatFailsEndsTheStepOfAll) {
 }
 
 /// A collective of a GPU that is aborted leaves garbage behind, and an event that is reached.
-class Aborted final : public Communicator {
+class Aborted final : public IdleCommunicator {
  public:
   explicit Aborted(const bool& failed) : failed_(failed) {}
-  [[nodiscard]] int rank() const override { return 0; }
-  [[nodiscard]] int size() const override { return 1; }
-  [[nodiscard]] std::string_view name() const override { return "aborted"; }
-  void all_gather(Stream&, const void*, void*, Index, DType) override {}
-  void reduce_scatter(Stream&, const float*, float*, Index) override {}
-  void all_reduce(Stream&, float*, Index) override {}
-  void broadcast(Stream&, void*, Index, DType, int) override {}
-  void sum(std::span<double>) override {}
-  [[nodiscard]] double max(double value) override { return value; }
-  void barrier(std::chrono::milliseconds) override {}
   void check() override {
     if (failed_) throw PeerError("rank 1 is gone", {1});
   }
-  void abort(std::string_view) noexcept override {}
 
  private:
   const bool& failed_;

@@ -10,6 +10,7 @@
 #include "parallel/nccl/nccl_transport.h"
 #include "parallel/world/addresses.h"
 #include "parallel/world/world.h"
+#include "tests/parallel/idle_communicator.h"
 #include "tests/parallel/meeting.h"
 
 namespace megatrain::parallel {
@@ -145,23 +146,12 @@ TEST(WorldTest, TroubleEndsWhatIsThereAndWhatComes) {
 }
 
 /// Counts how often one is ended.
-class Fragile final : public Communicator {
+class Fragile final : public megatrain::testing::IdleCommunicator {
  public:
   explicit Fragile(std::atomic<int>& ended) : ended_(ended) {}
   ~Fragile() override { alive_ = false; }
   Fragile(const Fragile&) = delete;
   Fragile& operator=(const Fragile&) = delete;
-  [[nodiscard]] int rank() const override { return 0; }
-  [[nodiscard]] int size() const override { return 1; }
-  [[nodiscard]] std::string_view name() const override { return "fragile"; }
-  void all_gather(Stream&, const void*, void*, Index, DType) override {}
-  void reduce_scatter(Stream&, const float*, float*, Index) override {}
-  void all_reduce(Stream&, float*, Index) override {}
-  void broadcast(Stream&, void*, Index, DType, int) override {}
-  void sum(std::span<double>) override {}
-  [[nodiscard]] double max(double value) override { return value; }
-  void barrier(std::chrono::milliseconds) override {}
-  void check() override {}
   void abort(std::string_view) noexcept override {
     // Whoever destroys it now has to wait.
     for (int i = 0; i < 100; ++i) {
