@@ -3,7 +3,7 @@
 
 #include <cstdio>
 #include <exception>
-#include <numeric>
+#include <string>
 
 #include "core/model/config.h"
 #include "core/model/model.h"
@@ -20,9 +20,11 @@ using conformance::Rank;
 using conformance::Training;
 using conformance::TrainingRank;
 
-std::unique_ptr<TwoStepParts> parts_of(Rank& rank, const char* name) {
+/// The ranks of this one's tensor line, connected for `what`.
+std::unique_ptr<TwoStepParts> parts_of(Rank& rank, const std::string& what) {
   return std::make_unique<TwoStepParts>(
-      rank.connect(name, rank.axes().line(rank.rank(), Axis::tensor)));
+      rank.connect(what + " of " + rank.axes().line_name(rank.rank(), Axis::tensor),
+                   rank.axes().line(rank.rank(), Axis::tensor)));
 }
 
 /// A row-parallel linear's sum, forward, and nothing, backward.

@@ -32,6 +32,7 @@ class LocalLines {
  public:
   std::unique_ptr<Communicator> connect(const std::string& line, int rank, int size) {
     const std::lock_guard lock(mutex_);
+    if (!reason_.empty()) throw ConformanceError(reason_);
     auto& group = groups_[line];
     if (group.empty()) group = make_local_communicators(line, size, kPatience);
     if (!group[at(rank)])
@@ -39,8 +40,18 @@ class LocalLines {
     return std::move(group[at(rank)]);
   }
 
+  /// Wakes those who wait for a rank that has not come for its end, and will not.
+  void end(const std::string& reason) {
+    const std::lock_guard lock(mutex_);
+    if (reason_.empty()) reason_ = reason;
+    for (auto& [name, group] : groups_)
+      for (const auto& left : group)
+        if (left) left->abort(reason);
+  }
+
  private:
   std::mutex mutex_;
+  std::string reason_;  // a rank has failed
   std::map<std::string, std::vector<std::unique_ptr<Communicator>>> groups_;
 };
 
@@ -180,6 +191,7 @@ std::vector<Calls> run_ranks(const Setting& setting, const std::function<void(Ra
       stream->synchronize();
     } catch (const std::exception& error) {
       failure.note(number, error.what());
+      local.end(error.what());
       for (const Axis axis : kAllAxes)
         if (communicators[axis]) communicators[axis]->abort(error.what());
     }

@@ -191,6 +191,20 @@ TEST(ConformanceRefuses, ARankThatThrowsAndSaysWhich) {
   expect_contains(text, "rank 2 of 3: out of luck");
 }
 
+/// Nobody waits for an end that a rank cannot get, or did not come for.
+TEST(ConformanceRefuses, TwoCommunicatorsOfOneName) {
+  expect_contains(refusal([] {
+                    run_ranks(along(Axis::data, 3), [](Rank& rank) {
+                      const std::array ranks{rank.rank() == 0 ? 0 : 1, 2};
+                      const auto twice = rank.rank() < 2 ? rank.connect("twice", ranks) : nullptr;
+                      float x = 0;
+                      if (twice) twice->all_reduce(rank.stream(), &x, 1);
+                      rank.stream().synchronize();
+                    });
+                  }),
+                  "'twice' is the name of another communicator");
+}
+
 TEST(ConformanceRefuses, ResultsThatDependOnTheRanks) {
   const auto sizes = [](Rank& rank) {
     return std::vector<float>{1.0F, static_cast<float>(rank.along(Axis::data).size())};
