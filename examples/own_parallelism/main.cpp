@@ -67,6 +67,7 @@ Training small_training() {
   training.config = preset("llama-tiny");
   training.choices.micro_batch = {.batch = 1, .sequence = 16};
   training.choices.micro_batches = 4;
+  training.rule.lr = 1e-3;
   training.choices.staging_elements =
       round_up(Model(training.config).max_block_elements(), ops::kNormChunk);
   return training;
