@@ -235,7 +235,6 @@ std::string refused_training(const std::function<void(Rank&, TrainingRank&)>& ch
   training.choices.staging_elements =
       round_up(Model(training.config).max_block_elements(), ops::kNormChunk);
   training.steps = 2;
-  training.rule.adamw.eps = 1e-4;  // no steps from the rounding of a gradient
   return refusal([&] {
     check_training(
         along(Axis::data, 2), training,

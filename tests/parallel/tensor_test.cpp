@@ -75,9 +75,6 @@ Training training(const ModelConfig& config) {
   training.choices.compute.head_chunk = 7;
   training.choices.device_boundaries = config.layers;
   training.choices.staging_elements = round_up(Model(config).max_block_elements(), ops::kNormChunk);
-  // A gradient that is zero but for rounding (of a key's bias, which softmax does not see) would
-  // become steps of any direction.
-  training.rule.adamw.eps = 1e-4;
   return training;
 }
 
