@@ -84,6 +84,7 @@ TEST_P(Starters, TrainWhatLaunchDoes) {
   Started program = start(run("starter"));
   EXPECT_EQ(program.wait(), 0) << program.output();
   EXPECT_TRUE(model("starter") == model("launch"));
+  EXPECT_EQ(program.output().find('\r'), std::string::npos) << "a bar, though this is no terminal";
 }
 
 TEST_P(Starters, AKilledRankEndsAll) {
