@@ -2,7 +2,7 @@
 /// `megatrain train` on two hosts: replicas across them, shard groups inside. The hosts are network
 /// namespaces, with one disk.
 
-#include <signal.h>
+#include <csignal>
 
 #include <chrono>
 

@@ -1,7 +1,7 @@
 /// @file
 /// `megatrain train` as ranks that torchrun, srun and mpirun start, where these are installed.
 
-#include <signal.h>
+#include <csignal>
 
 #include <cstdlib>
 #include <filesystem>
