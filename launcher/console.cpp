@@ -34,7 +34,8 @@ struct Console::State {
   }
 };
 
-Console::Console(bool quiet) : state_(std::make_unique<State>()) {
+Console::Console(bool quiet, bool bar) : state_(std::make_unique<State>()) {
+  state_->terminal = state_->terminal && bar;
   if (quiet) {
     state_->terminal = false;
     state_->out.set_level(spdlog::level::off);

@@ -15,14 +15,15 @@ namespace megatrain::launcher {
 class Console {
  public:
   /// @param quiet  shows nothing: one of several processes that would all say the same
-  explicit Console(bool quiet = false);
+  /// @param bar    draws the bar where stdout is a terminal
+  explicit Console(bool quiet = false, bool bar = true);
   ~Console();
   Console(const Console&) = delete;
   Console& operator=(const Console&) = delete;
 
   void line(std::string_view text);
   void warning(std::string_view text);
-  /// Whether stdout is one.
+  /// Whether stdout is one, and has the bar.
   [[nodiscard]] bool is_terminal() const;
   /// The bar, below the lines; nothing when stdout is no terminal. Call it from one thread at a
   /// time, as io::Progress is called.

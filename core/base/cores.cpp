@@ -45,11 +45,11 @@ std::optional<double> quota(const Cgroup& group) {
 
 }  // namespace
 
-Cores usable_cores(const std::filesystem::path& root) {
+Cores usable_cores(const std::filesystem::path& root, pid_t process) {
   Cores cores{static_cast<int>(std::max(1U, std::thread::hardware_concurrency())), "the processor"};
   cpu_set_t mask;
   CPU_ZERO(&mask);
-  if (sched_getaffinity(0, sizeof(mask), &mask) == 0 && CPU_COUNT(&mask) > 0) {
+  if (sched_getaffinity(process, sizeof(mask), &mask) == 0 && CPU_COUNT(&mask) > 0) {
     const bool all = CPU_COUNT(&mask) == sysconf(_SC_NPROCESSORS_ONLN);
     cores = {CPU_COUNT(&mask), all ? "the processor" : "the affinity mask"};
   }
@@ -59,6 +59,10 @@ Cores usable_cores(const std::filesystem::path& root) {
       cores = {static_cast<int>(std::ceil(*limit)), "the CPU quota of cgroup " + group.name};
   }
   return cores;
+}
+
+int share_of_cores(int own, int starter, int sharers) {
+  return std::max(std::min(own, std::max(own, starter) / sharers), 1);
 }
 
 }  // namespace megatrain

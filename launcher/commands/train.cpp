@@ -345,7 +345,9 @@ int train(const RunOptions& options) {
   StopSignals signals;
   const parallel::ProcessPlace place = parallel::detect_place(program_environment());
   const DataRanks ranks = divide(place, options.shard_group);
-  Console console(/*quiet=*/place.rank > 0);
+  // mpirun gives its ranks a terminal, wherever its own output goes.
+  const bool bar = place.source != parallel::PlaceSource::mpi;
+  Console console(/*quiet=*/place.rank > 0, bar);
   Preparation run = prepare(options, console);
   const Model model(run.source.config);
   Machine machine = open_machine(options.machine, model, Presence::required,

@@ -1,6 +1,7 @@
 #include "launcher/session/machine.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 
@@ -41,7 +42,8 @@ void choose_threads(Machine& machine, Index wanted) {
   if (wanted > kMostThreads)
     throw UserError(fmt::format("--threads is {}; at most {} make sense", wanted, kMostThreads));
   const Cores cores = usable_cores();
-  const auto own = static_cast<int>(std::max<Index>(cores.count / machine.share.ranks, 1));
+  const int own = share_of_cores(cores.count, usable_cores("/", ::getppid()).count,
+                                 static_cast<int>(machine.share.ranks));
   machine.threads = wanted > 0 ? static_cast<int>(wanted) : own;
   if (machine.threads > cores.count)
     machine.notes.push_back(fmt::format("--threads {} share {} core{}, which is what {} allows",

@@ -1,6 +1,7 @@
 #include "core/base/cores.h"
 
 #include <sched.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <thread>
@@ -31,6 +32,32 @@ TEST_F(CoresTest, WithoutQuotaTheMaskCounts) {
   EXPECT_EQ(usable_cores(root_).count, masked_cores());
   write("sys/fs/cgroup/cpu/job/cpu.cfs_quota_us", "9999999999\n");
   EXPECT_EQ(usable_cores(root_).count, masked_cores());
+}
+
+TEST_F(CoresTest, AnotherProcessHasItsOwnMask) {
+  const int all = masked_cores();
+  std::thread([&] {
+    cpu_set_t mask;
+    CPU_ZERO(&mask);
+    EXPECT_EQ(sched_getaffinity(0, sizeof(mask), &mask), 0);
+    int first = 0;
+    while (!CPU_ISSET(first, &mask)) ++first;
+    CPU_ZERO(&mask);
+    CPU_SET(first, &mask);
+    EXPECT_EQ(sched_setaffinity(0, sizeof(mask), &mask), 0);
+    EXPECT_EQ(usable_cores(root_).count, 1);
+    EXPECT_EQ(usable_cores(root_, ::getpid()).count, all);
+  }).join();
+}
+
+TEST(ShareOfCores, IsDividedUnlessTheStarterDid) {
+  EXPECT_EQ(share_of_cores(64, 64, 1), 64);
+  EXPECT_EQ(share_of_cores(64, 64, 8), 8);  // not bound
+  EXPECT_EQ(share_of_cores(8, 64, 8), 8);   // each to cores of its own
+  EXPECT_EQ(share_of_cores(32, 64, 8), 8);  // four to a socket
+  EXPECT_EQ(share_of_cores(4, 64, 2), 4);   // to fewer than there are
+  EXPECT_EQ(share_of_cores(8, 2, 4), 2);    // the starter says nothing of these
+  EXPECT_EQ(share_of_cores(1, 1, 8), 1);
 }
 
 TEST_F(CoresTest, AQuotaOfEitherVersionCounts) {

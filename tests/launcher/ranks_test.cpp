@@ -4,67 +4,17 @@
 #include <signal.h>
 
 #include <chrono>
-#include <cmath>
 #include <cstdlib>
 
-#include "core/base/thread_pool.h"
-#include "io/tensors/comparison.h"
-#include "tests/launcher/run_test.h"
+#include "tests/launcher/ranks.h"
 #include "tests/parallel/meeting.h"
-#include "tests/parallel/started.h"
 
 namespace megatrain::launcher {
 namespace {
 
 namespace fs = std::filesystem;
-using parallel::megatrain_program;
 using parallel::says;
 using parallel::Started;
-
-/// What another number of ranks may change: fp32 sums of the same products in another order.
-constexpr double kLossBound = 1e-5;
-
-class Ranks : public RunTest {
- protected:
-  /// The options of a run that 1, 2, 3 and 4 ranks divide evenly.
-  [[nodiscard]] std::vector<std::string> run(const std::string& out,
-                                             std::vector<std::string> more = {}) const {
-    std::vector<std::string> arguments =
-        train(out, small({"--threads", "1", "--batch-tokens", "384", "--steps", "6", "--warmup",
-                          "2", "--device-memory", "128MiB", "--host-memory", "256MiB",
-                          "--micro-batch", "1", "--val-fraction", "0.1", "--val-every", "3"}));
-    append(arguments, std::move(more));
-    arguments.insert(arguments.begin(), megatrain_program());
-    return arguments;
-  }
-  [[nodiscard]] std::vector<std::string> launch(int ranks, std::vector<std::string> train,
-                                                std::vector<std::string> more = {}) const {
-    std::vector<std::string> arguments = {megatrain_program(), "launch", "--nproc-per-node",
-                                          std::to_string(ranks)};
-    append(arguments, std::move(more));
-    train.erase(train.begin());
-    append(arguments, std::move(train));
-    return arguments;
-  }
-  static void expect_done(const std::vector<std::string>& command, int code = 0) {
-    Started program(command);
-    EXPECT_EQ(program.wait(), code) << program.output();
-  }
-  void expect_close(const std::string& a, const std::string& b) const {
-    for (const char* key : {"loss", "grad_norm", "val_loss"}) {
-      const auto x = series(path(a + "/metrics.jsonl"), key);
-      const auto y = series(path(b + "/metrics.jsonl"), key);
-      ASSERT_EQ(x.size(), y.size()) << key;
-      ASSERT_FALSE(x.empty()) << key;
-      for (std::size_t i = 0; i < x.size(); ++i) EXPECT_NEAR(x[i] / y[i], 1, kLossBound) << key;
-    }
-    EXPECT_EQ(series(path(a + "/metrics.jsonl"), "tokens"),
-              series(path(b + "/metrics.jsonl"), "tokens"));
-  }
-  [[nodiscard]] std::string model(const std::string& run) const {
-    return read_file(path(run) + "/model/model.safetensors");
-  }
-};
 
 TEST_F(Ranks, TrainWhatOneTrains) {
   expect_done(run("one"));
@@ -123,12 +73,6 @@ TEST_F(Ranks, WriteTheSameCheckpointAsOne) {
 /// Ranks of a long run, started one by one.
 class RankFaults : public Ranks {
  protected:
-  [[nodiscard]] std::vector<std::string> long_run(const std::string& out,
-                                                  std::vector<std::string> more = {}) const {
-    std::vector<std::string> all = {"--steps", "100000", "--val-every", "0"};
-    append(all, std::move(more));
-    return run(out, all);
-  }
   static void expect_named(std::vector<Started>& ranks, std::size_t lost, const std::string& name) {
     const auto begin = std::chrono::steady_clock::now();
     for (std::size_t rank = 0; rank < ranks.size(); ++rank) {

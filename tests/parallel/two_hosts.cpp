@@ -36,4 +36,8 @@ std::vector<std::string> TwoHosts::on(int host, std::vector<std::string> command
   return command;
 }
 
+bool TwoHosts::unplug() const {
+  return system("ip -n " + second_ + " link set " + second_ + " down");
+}
+
 }  // namespace megatrain::parallel

@@ -21,6 +21,8 @@ class TwoHosts {
   static constexpr const char* kAddress = "192.168.213.1";
   /// A command as one that runs on host 0 or 1.
   [[nodiscard]] std::vector<std::string> on(int host, std::vector<std::string> command) const;
+  /// Takes the cable away. Connections stay, and nothing comes through. @returns whether it is so
+  [[nodiscard]] bool unplug() const;
 
  private:
   std::string first_, second_;
