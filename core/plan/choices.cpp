@@ -78,6 +78,10 @@ void validate(const Choices& choices, const Model& model) {
     throw UserError("fp32 masters stream as fp32 (--compute fp32), split ones as bf16");
 }
 
+std::string world_text(const Slicing& slicing, Index replicas) {
+  return fmt::format("{} x {}", replicas, slicing.count);
+}
+
 std::string numerics_key(const Choices& choices, const Model& model, std::string_view device) {
   // Two products over disjoint rows give the same bits whatever the chunk only if the library
   // says so, and none does: every cut is part of the key.
@@ -102,7 +106,7 @@ std::string numerics_key(const Choices& choices, const Model& model, std::string
   if (c.tied_embeddings || choices.ranks() > 1) line("waves", choices.waves);
   // The sums over parts.
   line("parts", model.partition().count);
-  line("world", fmt::format("{} x {}", choices.replicas, choices.slicing.count));
+  line("world", world_text(choices.slicing, choices.replicas));
   return key;
 }
 

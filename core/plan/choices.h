@@ -66,6 +66,9 @@ struct Choices {
 /// Refuses choices that contradict one another or the model. @throws UserError
 void validate(const Choices& choices, const Model& model);
 
+/// "2 x 4": two replicas of four slices, as the numerics key has it.
+std::string world_text(const Slicing& slicing, Index replicas);
+
 /// All that decides the bits of a step besides the weights and data, as stable text lines
 /// ("key = value"), device numerics included. Equal text: equal bits, as far as sums
 /// over ranks repeat theirs: see Communicator.

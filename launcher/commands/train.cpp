@@ -202,7 +202,6 @@ class StopRequests {
   bool stop(bool failed) {
     const unsigned own = (failed || signals_.stop_requested() ? kStop : 0U) |
                          (signals_.requeue_requested() ? kRequeueAsked : 0U);
-    team_.at_work("between steps");
     asked_ |= team_.any("stop", own);
     return (asked_ & kStop) != 0;
   }
@@ -216,24 +215,10 @@ class StopRequests {
   unsigned asked_ = 0;
 };
 
-}  // namespace
-
-int train(const RunOptions& options) {
-  // A reader of the output that goes away, as head does, shall not end the training.
-  std::signal(SIGPIPE, SIG_IGN);
-  StopSignals signals;
-  const parallel::ProcessPlace place = parallel::detect_place(program_environment());
-  const DataRanks ranks = divide(place, options.shard_group);
-  Console console(/*quiet=*/place.rank > 0);
-
-  Preparation run = prepare(options, console);
-  const Model model(run.source.config);
-  Machine machine = open_machine(options.machine, model, Presence::required,
-                                 StoreContents::training, node_share(place, ranks));
-  Team team(place, ranks,
-            {.patience = options.rank_timeout,
-             .configuration = common_configuration(options, run),
-             .device = machine.device.get()});
+/// From the ranks' meeting to the end.
+int train_together(const RunOptions& options, Preparation& run, const Model& model,
+                   Machine& machine, Team& team, StopSignals& signals, Console& console) {
+  const DataRanks& ranks = team.data();
   StepGroups groups = team.connect();
   measure_again(machine, options.machine);
   team.agree(machine);
@@ -248,7 +233,7 @@ int train(const RunOptions& options) {
   std::string peak_source;
   const double peak = team.leads() ? find_peak(options, machine, model, peak_source) : 0;
   console.line(fmt::format("MFU is against {}{} ({})",
-                           team.alone() ? "" : fmt::format("{} x ", place.world),
+                           team.alone() ? "" : fmt::format("{} x ", ranks.share().ranks),
                            format_flops(peak), peak_source));
 
   ThreadPool pool(machine.threads);
@@ -296,17 +281,22 @@ int train(const RunOptions& options) {
     warn_of_disk(console, run.folder, options.checkpoints, io::state_bytes(model), model_bytes);
     lock = begin(run, model_bytes, config, key);
     checkpoints.remove_leftovers();
+    // A process that was killed may have published one, and not have said so.
+    if (run.continues && checkpoints.finished().front() == state.step)
+      checkpoints.published(state.step, retention(options.checkpoints));
     file.emplace(run.folder.metrics(), run.continues ? state.step : 0);
   }
   team.barrier("the run folder is made");
-  StepConsole steps(console, options.steps, peak * place.world, console.is_terminal());
-  RunSink sink(steps, file ? &*file : nullptr, *machine.device);
+  StepConsole steps(console, options.steps, peak * static_cast<double>(ranks.share().ranks),
+                    console.is_terminal());
+  RunSink sink(steps, file ? &*file : nullptr, *machine.device,
+               [&] { team.at_work("between steps"); });
   Trace trace;
   const Index traced = options.trace ? std::min(state.step + kTracedStep, run.training.steps) : 0;
   ReplicaCheck replicas(team, engine, store, pool, options.check_replicas);
   const auto before_step = [&](Index step) {
     replicas.after(step - 1);
-    team.in_step(fmt::format("step {}", step));
+    team.in_step(fmt::format("step {}", step), saver->is_saving());
     return step == traced ? &trace : nullptr;
   };
   const auto stop = [&] { return requests.stop(sink.failure() != nullptr); };
@@ -339,11 +329,40 @@ int train(const RunOptions& options) {
   if (sink.failure()) failure = sink.failure();
   if (failure) std::rethrow_exception(failure);
   if (!saved)
-    throw Error(
+    // What is to be mended: the same run again would do no better.
+    throw UserError(
         fmt::format("the last checkpoint could not be saved (see above); the model is in {}",
                     run.folder.model().string()));
   team.barrier("the run is done");
   return requests.requeue() && done < options.steps ? kRequeue : kDone;
+}
+
+}  // namespace
+
+int train(const RunOptions& options) {
+  // A reader of the output that goes away, as head does, shall not end the training.
+  std::signal(SIGPIPE, SIG_IGN);
+  StopSignals signals;
+  const parallel::ProcessPlace place = parallel::detect_place(program_environment());
+  const DataRanks ranks = divide(place, options.shard_group);
+  Console console(/*quiet=*/place.rank > 0);
+  Preparation run = prepare(options, console);
+  const Model model(run.source.config);
+  Machine machine = open_machine(options.machine, model, Presence::required,
+                                 StoreContents::training, node_share(place, ranks));
+  Team team(place, ranks,
+            {.patience = options.rank_timeout,
+             .configuration = common_configuration(options, run),
+             .device = machine.device.get()});
+  try {
+    return train_together(options, run, model, machine, team, signals, console);
+  } catch (const std::exception& error) {
+    if (team.alone()) throw;
+    team.fail(error.what());
+    // All were asked to make room, and one was faster: the latest checkpoint is what there is.
+    if (!signals.requeue_requested()) throw;
+    return kRequeue;
+  }
 }
 
 }  // namespace megatrain::launcher

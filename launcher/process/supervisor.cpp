@@ -84,7 +84,8 @@ void Supervisor::take_ended(RankGroup& ranks) {
     // What we have ended has not failed.
     const bool by_us =
         (kill_at_ && one.ending.signal == SIGTERM) || (killed_ && one.ending.signal == SIGKILL);
-    if (code == 0 || code == kRequeue || by_us) continue;
+    // Who is asked to make room while it still loads goes at once, and the others notice.
+    if (code == 0 || code == kRequeue || by_us || requeue_here_) continue;
     agents_.post({.kind = Notice::Kind::failed,
                   .generation = generation_,
                   .rank = one.rank,

@@ -31,6 +31,10 @@ Index save_blocks(const CheckpointOptions& options, Index available, Index state
   return std::max(bytes / io::kBlockBytes, kFewestBlocks);
 }
 
+io::Retention retention(const CheckpointOptions& options) {
+  return {.keep_last = options.keep_last, .keep_every = options.keep_every};
+}
+
 SaveEstimate estimate_save(Index state_bytes, Index buffer, double disk, double step_seconds) {
   // A unit must be out of the store by its next update, a step later; what the buffer takes is.
   const auto held = static_cast<double>(std::max<Index>(state_bytes - buffer, 0));
@@ -72,9 +76,7 @@ StateReader* CheckpointSaver::begin(const TrainState& state, bool ending) {
                        .read_back = options_.verify_saves,
                        .peers = &share_.peers,
                        .writes = share_.writes};
-  save.published = [this, step = state.step] {
-    folder_.published(step, {.keep_last = options_.keep_last, .keep_every = options_.keep_every});
-  };
+  save.published = [this, step = state.step] { folder_.published(step, retention(options_)); };
   save.files.push_back({std::string(io::kTrainingName), io::to_json(record_)});
   if (options_.shard_size) save.shard_bytes = options_.shard_size->bytes;
   if (options_.save_rate) save.bytes_per_second = options_.save_rate->bytes;

@@ -27,6 +27,9 @@ struct SaveShare {
   bool writes = true;
 };
 
+/// Which checkpoints the options keep.
+io::Retention retention(const CheckpointOptions& options);
+
 /// How long a save takes, and how much of it a step would wait for.
 struct SaveEstimate {
   Index bytes = 0;
@@ -55,6 +58,8 @@ class CheckpointSaver final : public Saver {
   /// before must be through: training waits for it here.
   /// @throws Error when a save failed and --save-failure is stop
   StateReader* begin(const TrainState& state, bool ending) override;
+  /// Whether a save is under way, as all ranks see it.
+  [[nodiscard]] bool is_saving() const { return save_ != nullptr; }
   /// Waits for the save under way. @returns whether the newest save that was asked for is there
   bool finish();
 

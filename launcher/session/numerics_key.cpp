@@ -49,6 +49,20 @@ Lines SavedKey::forced() const {
   return choices;
 }
 
+void SavedKey::refuse(const std::string& differences) const {
+  throw UserError(fmt::format(
+      "this run would not give the same bits as the one of {}. What decides them differs:{}\n"
+      "Match it, or {}",
+      source, differences, remedy));
+}
+
+void SavedKey::require_world(const std::string& world) const {
+  const std::string* saved = find(lines, "world");
+  if (saved != nullptr && *saved != world)
+    refuse(fmt::format("\n  world (replicas x ranks of a shard group): {} there, {} here", *saved,
+                       world));
+}
+
 void SavedKey::require_equal(const std::string& key, bool device_known) const {
   const Lines now = parse(key, "this run's key");
   std::string differences;
@@ -63,11 +77,7 @@ void SavedKey::require_equal(const std::string& key, bool device_known) const {
   for (const auto& [name, value] : lines) differ(name, &value, find(now, name));
   for (const auto& [name, value] : now)
     if (find(lines, name) == nullptr) differ(name, nullptr, &value);
-  if (!differences.empty())
-    throw UserError(fmt::format(
-        "this run would not give the same bits as the one of {}. What decides them differs:{}\n"
-        "Match it, or {}",
-        source, differences, remedy));
+  if (!differences.empty()) refuse(differences);
 }
 
 SavedKey parse_key(const std::string& text, const std::string& source, const std::string& remedy) {

@@ -15,9 +15,15 @@ struct SavedKey {
 
   /// The choices that it fixes, as the planner takes them.
   [[nodiscard]] std::vector<std::pair<std::string, std::string>> forced() const;
+  /// Refuses another number of ranks, before choices that no other number can meet are forced.
+  /// @param world  as world_text() has it. @throws UserError
+  void require_world(const std::string& world) const;
   /// @param device_known  false: a plan without its device, whose line is passed over
   /// @throws UserError naming the lines in which `key` differs
   void require_equal(const std::string& key, bool device_known) const;
+
+ private:
+  [[noreturn]] void refuse(const std::string& differences) const;
 };
 
 /// @throws UserError when the text is no key

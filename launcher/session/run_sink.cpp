@@ -13,6 +13,7 @@ void RunSink::write(const Write& write_line) {
 }
 
 void RunSink::step(const StepMetrics& metrics) {
+  after_step_();
   StepMetrics measured = metrics;
   measured.device_bytes += device_.reserve_bytes();
   console_.step(measured);

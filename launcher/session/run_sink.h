@@ -3,6 +3,7 @@
 /// Where the metrics of a run go.
 
 #include <exception>
+#include <functional>
 
 #include "core/device/device.h"
 #include "launcher/console.h"
@@ -14,9 +15,11 @@ namespace megatrain::launcher {
 /// step boundary, where the model can be saved.
 class RunSink final : public MetricsSink {
  public:
-  /// @param file  nullptr: another rank writes it
-  RunSink(StepConsole& console, MetricsFile* file, const Device& device)
-      : console_(console), file_(file), device_(device) {}
+  /// @param file        nullptr: another rank writes it
+  /// @param after_step  called first thing after each step
+  RunSink(StepConsole& console, MetricsFile* file, const Device& device,
+          std::function<void()> after_step)
+      : console_(console), file_(file), device_(device), after_step_(std::move(after_step)) {}
 
   void step(const StepMetrics& metrics) override;
   void evaluation(const EvaluationMetrics& metrics) override;
@@ -30,6 +33,7 @@ class RunSink final : public MetricsSink {
   StepConsole& console_;
   MetricsFile* file_;
   const Device& device_;
+  std::function<void()> after_step_;
   std::exception_ptr failure_;
 };
 

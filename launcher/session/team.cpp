@@ -27,7 +27,10 @@ parallel::WorldOptions world_options(const TeamOptions& options) {
   parallel::WorldOptions world;
   world.configuration = io::checksum(options.configuration);
   world.device = options.device;
-  world.join_limit = world.collective_timeout = std::chrono::seconds(options.patience);
+  world.join_limit = std::chrono::seconds(options.patience);
+  // Who hangs in a step is found by its own watch; a collective may wait for one whose disk is
+  // slow.
+  world.collective_timeout = Team::kSavePatience * world.join_limit;
   return world;
 }
 
@@ -40,8 +43,9 @@ DataRanks divide(const parallel::ProcessPlace& place, Index shard_group) {
     shard_group = even ? place.local_size : place.world;
   }
   if (shard_group > place.world)
-    throw UserError(
-        fmt::format("--shard-group is {}, but there are {} ranks", shard_group, place.world));
+    throw UserError(fmt::format("--shard-group is {}, but there {} {} rank{}", shard_group,
+                                place.world == 1 ? "is" : "are", place.world,
+                                place.world == 1 ? "" : "s"));
   return {place.rank, place.world, static_cast<int>(shard_group)};
 }
 
@@ -108,7 +112,9 @@ unsigned Team::any(std::string_view what, unsigned bits) {
 
 void Team::barrier(std::string_view what) { world_.barrier(what, kAsLongAsTheyLive); }
 
-void Team::in_step(std::string_view what) { world_.working_on(what, patience_); }
+void Team::in_step(std::string_view what, bool saves) {
+  world_.working_on(what, saves ? kSavePatience * patience_ : patience_);
+}
 
 void Team::at_work(std::string_view what) { world_.working_on(what, {}); }
 

@@ -57,9 +57,14 @@ class Team {
   void barrier(std::string_view what);
   /// For the others' messages, and for the watchdog: what this rank does until it says something
   /// else, which a step does within the options' patience.
-  void in_step(std::string_view what);
+  /// @param saves  updates may wait for the disk meanwhile: it has kSavePatience times as long
+  void in_step(std::string_view what, bool saves);
   /// The same for what may take any time.
   void at_work(std::string_view what);
+  /// This rank has failed: ends the work of all, who are told why.
+  void fail(std::string_view reason) { world_.fail(reason); }
+
+  static constexpr int kSavePatience = 10;
 
  private:
   DataRanks ranks_;

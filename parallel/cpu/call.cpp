@@ -13,6 +13,13 @@ std::string_view name(Collective collective) {
   return kNames[static_cast<std::size_t>(collective)];
 }
 
+bool CallOrder::admit(const Stream& stream, Index count) {
+  require(count >= 0, "a collective of a negative size");
+  if (stream_ == nullptr) stream_ = &stream;
+  require(stream_ == &stream, "collectives of one communicator were issued on two streams");
+  return count > 0;
+}
+
 void require_in_place_or_apart(const void* slice, const void* whole, Index slice_bytes, int rank,
                                int size) {
   const auto* begin = static_cast<const std::byte*>(slice);

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "core/base/types.h"
+#include "core/device/device.h"
 
 namespace megatrain {
 
@@ -28,6 +29,21 @@ struct Call {
   DType type = DType::f32;
   int root = 0;  ///< broadcast
   bool operator==(const Call&) const = default;
+};
+
+/// The calls of one communicator's issuing thread: numbered, and their collectives all on one
+/// stream.
+class CallOrder {
+ public:
+  /// Whether there is anything to do. @throws LogicError for a second stream, or a negative count
+  bool admit(const Stream& stream, Index count);
+  Call next(Collective collective, Index count, DType type) {
+    return {.collective = collective, .number = ++calls_, .count = count, .type = type};
+  }
+
+ private:
+  const Stream* stream_ = nullptr;
+  std::uint64_t calls_ = 0;
 };
 
 /// A slice lies at its rank's place of the whole, or apart from it. @throws LogicError

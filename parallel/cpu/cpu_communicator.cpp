@@ -28,8 +28,8 @@ class CpuCommunicator final : public Communicator {
 
   void all_gather(Stream& stream, const void* slice, void* whole, Index count,
                   DType type) override {
-    if (!admit(stream, count)) return;
-    const Call call = next(Collective::all_gather, count, type);
+    if (!calls_.admit(stream, count)) return;
+    const Call call = calls_.next(Collective::all_gather, count, type);
     const auto* from = static_cast<const std::byte*>(slice);
     auto* to = static_cast<std::byte*>(whole);
     const Index bytes = count * size_of(type);
@@ -42,8 +42,8 @@ class CpuCommunicator final : public Communicator {
   }
 
   void reduce_scatter(Stream& stream, const float* whole, float* slice, Index count) override {
-    if (!admit(stream, count)) return;
-    const Call call = next(Collective::reduce_scatter, count, DType::f32);
+    if (!calls_.admit(stream, count)) return;
+    const Call call = calls_.next(Collective::reduce_scatter, count, DType::f32);
     const Index bytes = count * size_of(DType::f32);
     require_in_place_or_apart(slice, whole, bytes, rank_, size_);
     cpu_stream(stream).enqueue([=, collectives = collectives_, size = size_] {
@@ -58,8 +58,8 @@ class CpuCommunicator final : public Communicator {
   }
 
   void all_reduce(Stream& stream, void* data, Index count, DType type) override {
-    if (!admit(stream, count)) return;
-    const Call call = next(Collective::all_reduce, count, type);
+    if (!calls_.admit(stream, count)) return;
+    const Call call = calls_.next(Collective::all_reduce, count, type);
     cpu_stream(stream).enqueue([=, collectives = collectives_] {
       announce_write(data, count * size_of(type));
       collectives->all_reduce(call, static_cast<std::byte*>(data));
@@ -68,8 +68,8 @@ class CpuCommunicator final : public Communicator {
 
   void broadcast(Stream& stream, void* data, Index count, DType type, int root) override {
     require(root >= 0 && root < size_, "a broadcast from a rank that is none");
-    if (!admit(stream, count)) return;
-    Call call = next(Collective::broadcast, count, type);
+    if (!calls_.admit(stream, count)) return;
+    Call call = calls_.next(Collective::broadcast, count, type);
     call.root = root;
     auto* bytes = static_cast<std::byte*>(data);
     cpu_stream(stream).enqueue([=, collectives = collectives_, reads = rank_ == root] {
@@ -91,29 +91,17 @@ class CpuCommunicator final : public Communicator {
   }
 
   void barrier(std::chrono::milliseconds deadline) override {
-    collectives_->barrier(next(Collective::barrier, 0, DType::f32), deadline);
+    collectives_->barrier(calls_.next(Collective::barrier, 0, DType::f32), deadline);
   }
 
   void check() override {}  // who waited for the stream has heard of it
   void abort(std::string_view reason) noexcept override { collectives_->abort(reason); }
 
  private:
-  /// Whether there is anything to do.
-  bool admit(Stream& stream, Index count) {
-    require(count >= 0, "a collective of a negative size");
-    if (stream_ == nullptr) stream_ = &stream;
-    require(stream_ == &stream, "collectives of one communicator were issued on two streams");
-    return count > 0;
-  }
-
-  Call next(Collective collective, Index count, DType type) {
-    return {.collective = collective, .number = ++calls_, .count = count, .type = type};
-  }
-
   std::vector<double> gather(Collective collective, std::span<const double> values) {
     std::vector<double> all(values.size() * static_cast<std::size_t>(size_));
-    collectives_->gather(next(collective, static_cast<Index>(values.size()), DType::f32), values,
-                         all);
+    collectives_->gather(calls_.next(collective, static_cast<Index>(values.size()), DType::f32),
+                         values, all);
     return all;
   }
 
@@ -121,8 +109,7 @@ class CpuCommunicator final : public Communicator {
   const int rank_;
   const int size_;
   std::shared_ptr<BlockingCollectives> collectives_;
-  Stream* stream_ = nullptr;  // the one that all collectives go to
-  std::uint64_t calls_ = 0;   // of the issuing thread
+  CallOrder calls_;
 };
 
 }  // namespace

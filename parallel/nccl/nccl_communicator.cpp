@@ -81,19 +81,19 @@ class NcclCommunicator final : public Communicator {
 
   void all_gather(Stream& stream, const void* slice, void* whole, Index count,
                   DType type) override {
-    if (!admit(stream, count)) return;
+    if (!calls_.admit(stream, count)) return;
     const std::size_t bytes = bytes_of(count, type);
     require_in_place_or_apart(slice, whole, static_cast<Index>(bytes), rank_, size_);
-    enqueue(next(Collective::all_gather, count, type), stream,
+    enqueue(calls_.next(Collective::all_gather, count, type), stream,
             [=](ncclComm_t comm, cudaStream_t on) {
               return ncclAllGather(slice, whole, bytes, ncclUint8, comm, on);
             });
   }
 
   void reduce_scatter(Stream& stream, const float* whole, float* slice, Index count) override {
-    if (!admit(stream, count)) return;
+    if (!calls_.admit(stream, count)) return;
     require_in_place_or_apart(slice, whole, count * size_of(DType::f32), rank_, size_);
-    enqueue(next(Collective::reduce_scatter, count, DType::f32), stream,
+    enqueue(calls_.next(Collective::reduce_scatter, count, DType::f32), stream,
             [=](ncclComm_t comm, cudaStream_t on) {
               return ncclReduceScatter(whole, slice, static_cast<std::size_t>(count), ncclFloat32,
                                        ncclSum, comm, on);
@@ -105,9 +105,9 @@ class NcclCommunicator final : public Communicator {
   }
 
   void all_reduce(Stream& stream, void* data, Index count, DType type) override {
-    if (!admit(stream, count)) return;
+    if (!calls_.admit(stream, count)) return;
     const ncclDataType_t element = type == DType::f32 ? ncclFloat32 : ncclBfloat16;
-    enqueue(next(Collective::all_reduce, count, type), stream,
+    enqueue(calls_.next(Collective::all_reduce, count, type), stream,
             [=](ncclComm_t comm, cudaStream_t on) {
               return ncclAllReduce(data, data, static_cast<std::size_t>(count), element, ncclSum,
                                    comm, on);
@@ -116,8 +116,8 @@ class NcclCommunicator final : public Communicator {
 
   void broadcast(Stream& stream, void* data, Index count, DType type, int root) override {
     require(root >= 0 && root < size_, "a broadcast from a rank that is none");
-    if (!admit(stream, count)) return;
-    Call call = next(Collective::broadcast, count, type);
+    if (!calls_.admit(stream, count)) return;
+    Call call = calls_.next(Collective::broadcast, count, type);
     call.root = root;
     const std::size_t bytes = bytes_of(count, type);
     enqueue(call, stream, [=](ncclComm_t comm, cudaStream_t on) {
@@ -148,18 +148,6 @@ class NcclCommunicator final : public Communicator {
   void abort(std::string_view reason) noexcept override { end_->abort(reason); }
 
  private:
-  /// Whether there is anything to do.
-  bool admit(Stream& stream, Index count) {
-    require(count >= 0, "a collective of a negative size");
-    if (stream_ == nullptr) stream_ = &stream;
-    require(stream_ == &stream, "collectives of one communicator were issued on two streams");
-    return count > 0;
-  }
-
-  Call next(Collective collective, Index count, DType type) {
-    return {.collective = collective, .number = ++calls_, .count = count, .type = type};
-  }
-
   void enqueue(const Call& call, Stream& stream, const NcclEnd::Launch& launch) {
     end_->enqueue(call, cuda_stream(stream), launch);
   }
@@ -173,7 +161,7 @@ class NcclCommunicator final : public Communicator {
     double* device = buffers_.on_device();
     double* own = device + count * static_cast<std::size_t>(rank_);
     std::ranges::copy(values, host);
-    const Call call = next(
+    const Call call = calls_.next(
         collective, collective == Collective::barrier ? 0 : static_cast<Index>(count), DType::f32);
     agreements_->copy(own, host, static_cast<Index>(count * sizeof(double)));
     end_->enqueue(
@@ -201,8 +189,7 @@ class NcclCommunicator final : public Communicator {
   const AgreementBuffers buffers_;
   const std::unique_ptr<Stream> agreements_;
   const std::unique_ptr<Event> agreed_;
-  Stream* stream_ = nullptr;  // the one that all collectives go to
-  std::uint64_t calls_ = 0;   // of the issuing thread
+  CallOrder calls_;
 };
 
 }  // namespace
