@@ -25,8 +25,8 @@ class PartGroup {
 
   /// For those that have no other part.
   static const PartGroup& alone() {
-    static const PartGroup only;
-    return only;
+    static const PartGroup kOnly;
+    return kOnly;
   }
 
   [[nodiscard]] virtual Partition partition() const { return {}; }

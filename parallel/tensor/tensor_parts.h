@@ -1,7 +1,7 @@
 #pragma once
 /// @file
-/// Tensor parallelism (Shoeybi et al. 2019, section 3): the parts of a model are ranks, which meet in
-/// collectives.
+/// Tensor parallelism (Shoeybi et al. 2019, section 3): the parts of a model are ranks, which meet
+/// in collectives.
 ///
 /// The core's pieces say where parts depend on one another (core/model/part_group.h); this is all
 /// that happens there:

@@ -227,7 +227,7 @@ TEST(Tensor, TheKeySaysHowManyParts) {
 std::map<Index, int> collectives(const Training& run) {
   std::map<Index, int> result;
   const auto calls = run_ranks(setting(2), [&](Rank& rank) {
-    const Training one = run;
+    const Training& one = run;
     const ModelRanks own(rank.axes(), rank.rank(), 1);
     const Model model(one.config, own.partition());
     const ops::Ops ops = ops::make_ops(rank.device(), DType::f32);
@@ -331,8 +331,8 @@ TEST(Tensor, APartCostsItsShareAndWhatItReceives) {
   EXPECT_EQ(half.recompute(0, false).peer_bytes, sum);
   EXPECT_EQ(half.recompute(0, true).peer_bytes, 2 * sum);
   EXPECT_EQ(half.backward(0).peer_bytes, 2 * sum);
-  EXPECT_EQ(half.evaluate().peer_bytes, 13 * 3 * 4);
-  EXPECT_EQ(half.head().peer_bytes, 13 * 3 * 4 + sum);
+  EXPECT_EQ(half.evaluate().peer_bytes, Index{13} * 3 * 4);
+  EXPECT_EQ(half.head().peer_bytes, Index{13} * 3 * 4 + sum);
 }
 
 TEST(Tensor, WhatAHostCannotGatherIsRefused) {
