@@ -80,7 +80,15 @@ void Supervisor::take_signals() {
 void Supervisor::take_ended(RankGroup& ranks) {
   for (const EndedRank& one : ranks.take_ended()) {
     const int code = one.ending.exit_code();
-    if (code == kRequeue) requeue_here_ = true;
+    if (code == kRequeue) {
+      requeue_here_ = true;
+      // Its connection broke because it went, at once, when it was asked to.
+      made_room_.insert(one.rank);
+      if (suspect_ && suspect_->rank == one.rank) {
+        suspect_.reset();
+        suspicion_counts_at_.reset();
+      }
+    }
     // What we have ended has not failed.
     const bool by_us =
         (kill_at_ && one.ending.signal == SIGTERM) || (killed_ && one.ending.signal == SIGKILL);
@@ -113,6 +121,7 @@ void Supervisor::take(const Notice& notice, RankGroup& ranks) {
       if (++stops_ == 2) end_ranks(ranks);
       return;
     case Notice::Kind::suspect:
+      if (made_room_.contains(notice.rank)) return;
       suspect_ = notice;
       suspicion_counts_at_ = Clock::now() + kSuspicionWaits;
       return;

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <functional>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -60,6 +61,7 @@ class Supervisor {
   bool requeue_here_ = false;  ///< a rank of this node asks for it
   bool said_ended_ = false;
   bool killed_ = false;
+  std::set<int> made_room_;  ///< ranks of this node that ended with kRequeue
   std::optional<Notice> suspect_;
   std::vector<Notice> failures_;  ///< in the order in which all nodes hear of them
   /// When ranks that have not ended are killed; when a suspect counts as failed.

@@ -56,6 +56,15 @@ class Checkpoints : public RunTest {
   }
 };
 
+/// A process that is killed between publishing a checkpoint and naming it leaves the name behind.
+TEST_F(Checkpoints, TheNameOfTheLatestIsMended) {
+  expect_done(run("a"));
+  const std::string right = read_file(path("a/checkpoints/latest"));
+  write_text(path("a/checkpoints/latest"), "step_00000004\n");
+  expect_done(run("a"));
+  EXPECT_EQ(read_file(path("a/checkpoints/latest")), right);
+}
+
 TEST_F(Checkpoints, TheSameCommandGoesOnAndEndsTheSame) {
   expect_done(run("a"));
   std::set<std::string> names;
@@ -181,7 +190,7 @@ TEST_F(Checkpoints, AFullDiskStopsTrainingOnlyWhenAsked) {
   constexpr Index kLimit = 12'000'000;
   const std::vector<std::string> one_shard = {"--shard-size", "1GiB"};
   const Outcome goes_on = run_program(run("a", one_shard), kLimit);
-  EXPECT_EQ(goes_on.exit_code, 1) << goes_on.err;
+  EXPECT_EQ(goes_on.exit_code, 2) << goes_on.err;
   EXPECT_NE(goes_on.err.find("could not be saved; training goes on"), std::string::npos)
       << goes_on.err;
   EXPECT_EQ(series(path("a/metrics.jsonl"), "loss").size(), 12U);

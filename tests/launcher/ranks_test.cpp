@@ -150,6 +150,21 @@ TEST_F(RankFaults, ATerminatedRankLetsAllSaveAndGoOnLater) {
   for (Started& rank : again) EXPECT_EQ(rank.wait(), 75) << rank.output();
 }
 
+/// Before there is anything to save a rank goes at once; the others, which notice, have not failed.
+TEST_F(RankFaults, TerminatedWhileLoadingIsNoFailure) {
+  Started program(launch(2, long_run("early", {"--save-every", "10"})));
+  ASSERT_TRUE(program.says("data: "));
+  program.signal(SIGTERM);
+  EXPECT_EQ(program.wait(), 75) << program.output();
+}
+
+/// What bounds a step bounds no save: the disk may be slow.
+TEST_F(Ranks, SavesMayTakeLongerThanAStepMay) {
+  expect_done(launch(2, run("slow", {"--steps", "4", "--save-every", "2", "--rank-timeout", "2",
+                                     "--save-rate", "3MiB", "--val-every", "0"})));
+  EXPECT_TRUE(fs::exists(path("slow/checkpoints/step_00000004")));
+}
+
 /// A rank dies, launch starts all again, and they end as if nothing had happened.
 TEST_F(RankFaults, RestartedFromTheLatestCheckpoint) {
   const std::vector<std::string> options = {"--steps", "60",          "--save-every",
