@@ -172,8 +172,9 @@ TEST_F(RankFaults, RestartedFromTheLatestCheckpoint) {
   expect_done(launch(2, run("straight", options)));
   Started program(launch(2, run("restarted", options), {"--max-restarts", "2"}));
   ASSERT_TRUE(program.says("checkpoint step_00000010"));
-  const std::string find = "pkill -KILL -n -f '[m]egatrain train .*" + path("restarted") + "'";
-  ASSERT_EQ(std::system(find.c_str()), 0);
+  const pid_t rank = parallel::newest_process("megatrain train ", path("restarted"));
+  ASSERT_GT(rank, 0);
+  ::kill(rank, SIGKILL);
   EXPECT_EQ(program.wait(), 0) << program.output();
   EXPECT_TRUE(says(program.output(), "going on from step"));
   EXPECT_TRUE(model("restarted") == model("straight"));

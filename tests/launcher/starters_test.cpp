@@ -66,17 +66,16 @@ class Starters : public Ranks, public testing::WithParamInterface<Starter> {
   [[nodiscard]] static Started start(std::vector<std::string> program) {
     return Started(by(GetParam(), std::move(program)), environment());
   }
-  /// Kills the rank of that run that was started last.
+  /// The rank of that run that was started last; -1: none runs.
+  [[nodiscard]] pid_t newest_rank(const std::string& out) const {
+    return parallel::newest_process(parallel::megatrain_program() + " train ", path(out) + " ");
+  }
   void kill_rank(const std::string& out) const {
-    const std::string find =
-        "pkill -KILL -n -f '^" + parallel::megatrain_program() + " train .*" + path(out) + " '";
-    ASSERT_EQ(std::system(find.c_str()), 0);
+    const pid_t rank = newest_rank(out);
+    ASSERT_GT(rank, 0);
+    ::kill(rank, SIGKILL);
   }
-  [[nodiscard]] bool any_rank(const std::string& out) const {
-    const std::string find =
-        "pgrep -f '^" + parallel::megatrain_program() + " train .*" + path(out) + " ' > /dev/null";
-    return std::system(find.c_str()) == 0;
-  }
+  [[nodiscard]] bool any_rank(const std::string& out) const { return newest_rank(out) > 0; }
 };
 
 TEST_P(Starters, TrainWhatLaunchDoes) {

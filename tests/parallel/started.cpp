@@ -7,9 +7,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <sstream>
 #include <thread>
 #include <utility>
@@ -129,6 +132,20 @@ std::vector<Started> start_ranks(int count, int world, const std::vector<std::st
   std::vector<Started> ranks;
   for (int rank = 0; rank < count; ++rank) ranks.emplace_back(command, torchrun(rank, world, port));
   return ranks;
+}
+
+pid_t newest_process(const std::string& begins, const std::string& has) {
+  pid_t newest = -1;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
+    const std::string name = entry.path().filename().string();
+    if (name.find_first_not_of("0123456789") != std::string::npos) continue;
+    std::ifstream file(entry.path() / "cmdline", std::ios::binary);
+    std::string command(std::istreambuf_iterator<char>(file), {});
+    std::ranges::replace(command, '\0', ' ');
+    if (!command.starts_with(begins) || command.find(has) == std::string::npos) continue;
+    if (const pid_t process = std::stoi(name); runs(process)) newest = std::max(newest, process);
+  }
+  return newest;
 }
 
 bool runs(pid_t process) {

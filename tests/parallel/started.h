@@ -44,6 +44,8 @@ Environment torchrun(int rank, int world, std::uint16_t port);
 /// The first `count` ranks of a world, by torchrun's variables.
 std::vector<Started> start_ranks(int count, int world, const std::vector<std::string>& command);
 
+/// The newest process that runs and whose command line begins so and has that in it; -1: none.
+pid_t newest_process(const std::string& begins, const std::string& has);
 /// Whether a process with that number runs (a zombie does not).
 bool runs(pid_t process);
 /// A port that was free a moment ago.
