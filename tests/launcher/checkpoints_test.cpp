@@ -281,7 +281,7 @@ TEST_F(Checkpoints, ADiskWithRoomForOneKeepsIt) {
       "; echo $? > " + path("code") + "; ls " + path("disk/a/checkpoints") + " > " + path("names") +
       "; " + program_path() + " verify " + path("disk/a/checkpoints/step_00000004") + "'";
   EXPECT_EQ(std::system(script.c_str()), 0) << "the first checkpoint is not whole";
-  EXPECT_EQ(read_file(path("code")), "1\n");
+  EXPECT_EQ(read_file(path("code")), "2\n");
   EXPECT_EQ(read_file(path("names")), "latest\nstep_00000004\n");
   const std::string err = read_file(path("err"));
   EXPECT_NE(err.find("No space left"), std::string::npos) << err;
