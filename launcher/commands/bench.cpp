@@ -24,6 +24,8 @@ void check_options(const BenchOptions& options) {
   check_output_file("--trace", options.run.trace);
   if (options.run.trace && options.steps == 0)
     throw UserError("--trace needs a step to trace: give --steps above 0");
+  if (options.disk && !std::filesystem::is_directory(*options.disk))
+    throw UserError(fmt::format("--disk {} is no folder", *options.disk));
 }
 
 /// Where the disk is measured, if it is.

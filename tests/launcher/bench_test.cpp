@@ -193,6 +193,7 @@ TEST_F(Bench, RefusesBeforeItMeasures) {
   expect_refused({"--json", folder_.path().string()}, "is a folder");
   expect_refused({"--trace", path("no/trace.json")}, "does not exist");
   expect_refused({"--rates", path("no/rates")}, "does not exist");
+  expect_refused({"--disk", path("no")}, "--disk");
   expect_refused({"--steps", "0", "--trace", path("trace.json")}, "--trace needs a step");
   expect_refused({"--warmup-steps", "0"}, "--warmup-steps");
   expect_refused({"--batch-tokens", "100"}, "multiple of --seq-len");
