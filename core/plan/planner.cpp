@@ -172,13 +172,15 @@ class Chooser {
   void improve(Choices& choices) const {
     const Choices lean = choices;
     const Index segments = ceil_div(layers_, lean.segment);
-    choices = spend(lean, segments, /*weights_first=*/false);
     const Index instructions = 3 * layers_ * lean.micro_batches;
-    if (!request_.rates || instructions > kMostCompared) return;
-    double fastest = seconds(choices);
+    if (!request_.rates || instructions > kMostCompared) {
+      choices = spend(lean, segments, /*weights_first=*/false);
+      return;
+    }
+    std::optional<double> fastest;
     const auto consider = [&](const Choices& attempt) {
       const double time = seconds(attempt);
-      if (time > fastest * kWorthwhile) return;
+      if (fastest && time > *fastest * kWorthwhile) return;
       fastest = time;
       choices = attempt;
     };

@@ -13,10 +13,6 @@ namespace megatrain::launcher {
 
 namespace {
 
-/// A rank that is alive may take long over what is not a step, as reading weights is; that it is
-/// alive is watched all the time.
-constexpr parallel::Milliseconds kAsLongAsTheyLive = std::chrono::hours(24);
-
 Index number(const std::string& text) {
   Index value = 0;
   std::from_chars(text.data(), text.data() + text.size(), value);

@@ -1,7 +1,6 @@
 #include "launcher/session/world_peers.h"
 
 #include <algorithm>
-#include <chrono>
 
 namespace megatrain::launcher {
 
@@ -9,8 +8,6 @@ namespace {
 
 /// What the rendezvous takes of a rank at once.
 constexpr std::size_t kPiece = 4096;
-/// One rank may write for long where another has nothing to write; that it lives is watched.
-constexpr parallel::Milliseconds kAsLongAsTheyLive = std::chrono::hours(24);
 
 }  // namespace
 

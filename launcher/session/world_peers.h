@@ -2,10 +2,16 @@
 /// @file
 /// The ranks of a run as those who write files together.
 
+#include <chrono>
+
 #include "io/checkpoint/peers.h"
 #include "parallel/world/world.h"
 
 namespace megatrain::launcher {
+
+/// How long ranks wait for one another outside of steps: one may write or load for long where
+/// another has nothing to do. That they live is watched all the time.
+inline constexpr parallel::Milliseconds kAsLongAsTheyLive = std::chrono::hours(24);
 
 class WorldPeers final : public io::Peers {
  public:
