@@ -22,18 +22,14 @@ namespace {
 
 using namespace megatrain;
 
-int run(const std::vector<std::string>& arguments) {
-  const int rank = std::stoi(arguments.at(2));
-  const int size = std::stoi(arguments.at(3));
-  const std::chrono::milliseconds timeout(std::stoi(arguments.at(4)));
-  const std::string& scenario = arguments.at(5);
-  const bool victim = rank == std::stoi(arguments.at(6));
+int run(const megatrain::testing::RankArguments& arguments) {
+  const auto& [folder, rank, size, timeout, scenario, victim] = arguments;
   if (victim && scenario == "absent") return 0;
 
   const auto device = make_cpu_device({.threads = 1});
   const auto communicator =
       make_gloo_transport({.address = "127.0.0.1", .timeout = timeout})
-          ->connect(std::make_shared<FolderStore>(arguments.at(1)), "data", rank, size);
+          ->connect(std::make_shared<FolderStore>(folder), "data", rank, size);
   const auto stream = device->make_stream("collectives");
   const auto act = [&](int round) {
     if (!victim || round != 3) return;

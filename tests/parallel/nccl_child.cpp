@@ -199,15 +199,11 @@ class Rank {
   const std::unique_ptr<Event> reached_;
 };
 
-int run(const std::vector<std::string>& arguments) {
-  const int rank = std::stoi(arguments.at(2));
-  const int size = std::stoi(arguments.at(3));
-  const std::chrono::milliseconds timeout(std::stoi(arguments.at(4)));
-  const std::string& scenario = arguments.at(5);
-  const bool victim = rank == std::stoi(arguments.at(6));
+int run(const megatrain::testing::RankArguments& arguments) {
+  const auto& [folder, rank, size, timeout, scenario, victim] = arguments;
   if (victim && scenario == "absent") return 0;
 
-  Rank own(rank, size, timeout, arguments.at(1));
+  Rank own(rank, size, timeout, folder);
   if (scenario == "right") {
     own.gathers();
     own.broadcasts();
