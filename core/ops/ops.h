@@ -7,6 +7,7 @@
 
 #include "core/device/device.h"
 #include "core/ops/activation.h"
+#include "core/ops/adamw.h"
 #include "core/ops/attention.h"
 #include "core/ops/cross_entropy.h"
 #include "core/ops/embedding.h"
@@ -35,7 +36,7 @@ using OpTable =
                OpFunction<GeluForward>, OpFunction<GeluBackward>, OpFunction<EmbeddingForward>,
                OpFunction<EmbeddingBackward>, OpFunction<PositionBackward>,
                OpFunction<CrossEntropy>, OpFunction<LogitStatistics>,
-               OpFunction<CrossEntropyOfPart>, OpFunction<ReduceGradient>>;
+               OpFunction<CrossEntropyOfPart>, OpFunction<ReduceGradient>, OpFunction<AdamW>>;
 
 /// Why an attention backend cannot serve a shape; empty when it can.
 using AttentionRefusal = std::string (*)(OpState&, const AttentionShape&, AttentionBackend);

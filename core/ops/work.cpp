@@ -73,6 +73,10 @@ struct WorkOf {
   Work operator()(const ReduceGradient& op) const {
     return {.bytes = double(op.count) * double(size_of(DType::f32) + size_of(op.wire_type))};
   }
+  Work operator()(const AdamW& op) const {
+    // Master and both moments are read and written, the gradient read.
+    return {.bytes = double(op.slice.count) * double(24 + size_of(op.slice.gradient_type))};
+  }
   Work operator()(const DeviceCopy& op) const { return {.bytes = 2.0 * double(op.bytes)}; }
 };
 
@@ -97,6 +101,7 @@ struct NameOf {
   std::string_view operator()(const LogitStatistics&) const { return "logit statistics"; }
   std::string_view operator()(const CrossEntropyOfPart&) const { return "cross entropy of a part"; }
   std::string_view operator()(const ReduceGradient&) const { return "reduce gradient"; }
+  std::string_view operator()(const AdamW&) const { return "AdamW"; }
   std::string_view operator()(const DeviceCopy&) const { return "copy"; }
 };
 
@@ -145,6 +150,7 @@ struct ShapeOf {
     return matrix_text(op.tokens, op.columns);
   }
   std::string operator()(const ReduceGradient& op) const { return std::to_string(op.count); }
+  std::string operator()(const AdamW& op) const { return std::to_string(op.slice.count); }
   std::string operator()(const DeviceCopy& op) const { return std::to_string(op.bytes); }
 };
 

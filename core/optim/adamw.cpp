@@ -5,16 +5,13 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/optim/adamw_kernels.h"
+#include "core/ops/cpu/adamw_kernels.h"
 
 namespace megatrain {
 
 namespace {
 
-const AdamWKernel& best_kernel() {
-  static const AdamWKernel kernel = adamw_kernels().front();
-  return kernel;
-}
+const ops::cpu::AdamWKernel& best_kernel() { return ops::cpu::best_adamw_kernel(); }
 
 }  // namespace
 
@@ -57,17 +54,6 @@ AdamWCoefficients adamw_coefficients(const AdamWOptions& options, double lr, dou
   c.inv_sqrt_bc2 = static_cast<float>(1 / std::sqrt(1 - std::pow(options.beta2, t)));
   c.eps = static_cast<float>(options.eps);
   return c;
-}
-
-AdamWSlice AdamWSlice::part(Index first, Index elements) const {
-  AdamWSlice result = *this;
-  result.count = elements;
-  result.weights += first * (remainder ? 2 : 4);
-  if (remainder) result.remainder += first;
-  result.exp_avg += first;
-  result.exp_avg_sq += first;
-  result.gradient += first * size_of(gradient_type);
-  return result;
 }
 
 void adamw_update(const AdamWSlice& slice, const AdamWCoefficients& coefficients) {

@@ -8,7 +8,7 @@
 
 #include "core/base/host_memory.h"
 #include "core/store/host_arena.h"
-#include "core/store/split_master.h"
+#include "core/base/split_master.h"
 
 namespace megatrain {
 

@@ -17,7 +17,7 @@ namespace megatrain {
 /// How the master weights are kept.
 enum class MasterFormat : std::uint8_t {
   /// fp32, kept as the bf16 value nearest to it (ties away from zero), which is what streams, and
-  /// the int16 difference of the bit patterns (core/store/split_master.h). Exact for every finite
+  /// the int16 difference of the bit patterns (core/base/split_master.h). Exact for every finite
   /// fp32 whose bf16 is finite.
   split,
   fp32,  ///< plain fp32; fp32 is what streams (--compute fp32)

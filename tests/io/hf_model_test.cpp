@@ -2,7 +2,7 @@
 #include <map>
 
 #include "core/base/bfloat16.h"
-#include "core/store/split_master.h"
+#include "core/base/split_master.h"
 #include "io/byte_tokenizer.h"
 #include "io/hf_folder.h"
 #include "io/json.h"

@@ -6,11 +6,15 @@
 #include <vector>
 
 #include "core/base/cores.h"
+#include "core/ops/cpu/adamw_kernels.h"
 #include "core/optim/adamw.h"
-#include "core/optim/adamw_kernels.h"
 
 namespace megatrain {
 namespace {
+
+using ops::cpu::adamw_kernels;
+using ops::cpu::adamw_update_portable;
+using ops::cpu::AdamWKernel;
 
 constexpr Index kElements = Index{1} << 26;
 

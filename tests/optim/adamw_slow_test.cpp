@@ -6,12 +6,14 @@
 
 #include <cstring>
 
+#include "core/base/split_master.h"
+#include "core/ops/cpu/adamw_kernels.h"
 #include "core/optim/adamw.h"
-#include "core/optim/adamw_kernels.h"
-#include "core/store/split_master.h"
 
 namespace megatrain {
 namespace {
+
+using ops::cpu::adamw_update_portable;
 
 TEST(SplitMaster, ExactForEveryPatternWithAFiniteBf16) {
   std::uint64_t masters = 0;

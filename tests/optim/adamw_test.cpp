@@ -4,12 +4,16 @@
 
 #include <cmath>
 
-#include "core/optim/adamw_kernels.h"
+#include "core/ops/cpu/adamw_kernels.h"
 #include "core/optim/clip.h"
 #include "tests/optim/slices.h"
 
 namespace megatrain {
 namespace {
+
+using ops::cpu::adamw_kernels;
+using ops::cpu::adamw_update_portable;
+using ops::cpu::AdamWKernel;
 
 struct Format {
   bool split;

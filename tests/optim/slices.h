@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "core/base/bfloat16.h"
+#include "core/base/split_master.h"
 #include "core/optim/adamw.h"
-#include "core/store/split_master.h"
 
 namespace megatrain {
 

@@ -8,7 +8,7 @@
 #include <random>
 
 #include "core/base/bfloat16.h"
-#include "core/optim/adamw_kernels.h"
+#include "core/ops/cpu/adamw_kernels.h"
 
 namespace {
 // Counts every allocation of this program, so that a test can prove that there are none.
@@ -101,7 +101,7 @@ TEST(UnitUpdate, EachParameterGetsItsOwnGroup) {
                                   store.exp_avg_sq(unit),
                                   store.gradient(unit),
                                   wire};
-            adamw_update_portable(slab.part(param.offset, param.elements()),
+            ops::cpu::adamw_update_portable(slab.part(param.offset, param.elements()),
                                   adamw_coefficients({}, 1e-2, 0.5, t, param.decay));
             seen[param.decay ? 1 : 0] = true;
           }

@@ -7,7 +7,7 @@
 #include <limits>
 #include <random>
 
-#include "core/store/split_master.h"
+#include "core/base/split_master.h"
 #include "tests/memory_map.h"
 
 namespace megatrain {

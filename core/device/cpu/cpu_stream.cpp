@@ -1,9 +1,6 @@
 #include "core/device/cpu/cpu_stream.h"
 
 #include <pthread.h>
-#if defined(__SSE2__)
-#include <xmmintrin.h>
-#endif
 
 #include <cstdint>
 #include <cstring>
@@ -13,6 +10,7 @@
 #include "core/base/error.h"
 #include "core/base/spin.h"
 #include "core/device/cpu/thread_sanitizer.h"
+#include "core/device/cpu/tiny_numbers.h"
 
 namespace megatrain {
 
@@ -116,26 +114,6 @@ double CpuEvent::seconds_since(const TimedEvent& start) const {
 }
 
 // --- QueueStream ---
-
-namespace {
-
-/// Numbers below the smallest normal one count as zero on this thread and on those that it starts
-/// (they inherit its floating-point environment). Processors take a hundred times longer over
-/// them, and a sharp softmax is full of them.
-void flush_tiny_numbers() {
-#if defined(__SSE2__)
-  constexpr unsigned kFlushResults = 0x8000;
-  constexpr unsigned kFlushOperands = 0x0040;
-  _mm_setcsr(_mm_getcsr() | kFlushResults | kFlushOperands);
-#elif defined(__aarch64__)
-  constexpr std::uint64_t kFlush = std::uint64_t{1} << 24;
-  std::uint64_t control = 0;
-  asm volatile("mrs %0, fpcr" : "=r"(control));
-  asm volatile("msr fpcr, %0" : : "r"(control | kFlush));
-#endif
-}
-
-}  // namespace
 
 QueueStream::QueueStream(Device& device, std::string_view name, int threads)
     : device_(device), threads_(threads), thread_([this] { loop(); }) {

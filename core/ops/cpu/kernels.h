@@ -41,6 +41,7 @@ void cross_entropy(OpState& state, Stream& stream, const CrossEntropy& op);
 void logit_statistics(OpState& state, Stream& stream, const LogitStatistics& op);
 void cross_entropy_of_part(OpState& state, Stream& stream, const CrossEntropyOfPart& op);
 void reduce_gradient(OpState& state, Stream& stream, const ReduceGradient& op);
+void adamw(OpState& state, Stream& stream, const AdamW& op);
 
 /// The CPU's kernels as a value. @throws UserError when the processor lacks what `compute` needs
 Ops make_cpu_ops(const DeviceInfo& processor, DType compute);

@@ -33,7 +33,8 @@ Ops make_cpu_ops(const DeviceInfo& processor, DType compute) {
                       cross_entropy,
                       logit_statistics,
                       cross_entropy_of_part,
-                      reduce_gradient};
+                      reduce_gradient,
+                      adamw};
   return {table, attention_refusal, std::make_unique<CpuOpState>()};
 }
 

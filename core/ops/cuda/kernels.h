@@ -28,6 +28,7 @@ void logit_statistics(StreamHandle stream, const LogitStatistics& op);      // c
 void cross_entropy_of_part(StreamHandle stream,
                            const CrossEntropyOfPart& op);             // cross_entropy.cu
 void reduce_gradient(StreamHandle stream, const ReduceGradient& op);  // reduce_gradient.cu
+void adamw(StreamHandle stream, const AdamW& op);                     // adamw.cu
 
 /// Our own attention: any head size that attention_own_refusal accepts, deterministic, linear
 /// memory. `op.backend` is not looked at.

@@ -89,7 +89,8 @@ Ops make_cuda_ops(Device& device, DType compute) {
                       launch<CrossEntropy, cross_entropy>,
                       launch<LogitStatistics, logit_statistics>,
                       launch<CrossEntropyOfPart, cross_entropy_of_part>,
-                      launch<ReduceGradient, reduce_gradient>};
+                      launch<ReduceGradient, reduce_gradient>,
+                      launch<AdamW, adamw>};
   return {table, attention_refusal, std::make_unique<CudaOpState>(cuda_device(device), compute)};
 }
 

@@ -1,12 +1,13 @@
 #pragma once
 /// @file
-/// The implementations of adamw_update, one an instruction set; for adamw.cpp and its tests.
+/// The implementations of adamw_update, one an instruction set; for
+/// the host's update, the CPU device and tests.
 
 #include <vector>
 
-#include "core/optim/adamw.h"
+#include "core/ops/adamw.h"
 
-namespace megatrain {
+namespace megatrain::ops::cpu {
 
 using AdamWFunction = void (*)(const AdamWSlice&, const AdamWCoefficients&);
 
@@ -21,4 +22,7 @@ void adamw_update_portable(const AdamWSlice& slice, const AdamWCoefficients& coe
 /// Every implementation that this machine runs, the best first, "portable" last.
 std::vector<AdamWKernel> adamw_kernels();
 
-}  // namespace megatrain
+/// The first of them.
+const AdamWKernel& best_adamw_kernel();
+
+}  // namespace megatrain::ops::cpu

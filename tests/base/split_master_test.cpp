@@ -1,4 +1,4 @@
-#include "core/store/split_master.h"
+#include "core/base/split_master.h"
 
 #include <gtest/gtest.h>
 

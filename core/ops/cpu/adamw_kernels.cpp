@@ -1,13 +1,13 @@
 // Compiled once for each instruction set: foreach_target.h includes this file again and again.
 
-#include "core/optim/adamw_kernels.h"
+#include "core/ops/cpu/adamw_kernels.h"
 
 #include <iterator>
 
-#include "core/store/split_master.h"
+#include "core/base/split_master.h"
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "core/optim/adamw_kernels.cpp"
+#define HWY_TARGET_INCLUDE "core/ops/cpu/adamw_kernels.cpp"
 // They have no fused multiply-add and would never be chosen; not compiling them saves time only.
 #undef HWY_DISABLED_TARGETS
 #define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SSE4)
@@ -15,7 +15,7 @@
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace megatrain {
+namespace megatrain::ops::cpu {
 namespace HWY_NAMESPACE {
 
 // Same bits everywhere needs a true fused multiply-add, IEEE division and square root and
@@ -119,11 +119,11 @@ AdamWFunction vector_kernel() { return nullptr; }
 #endif
 
 }  // namespace HWY_NAMESPACE
-}  // namespace megatrain
+}  // namespace megatrain::ops::cpu
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace megatrain {
+namespace megatrain::ops::cpu {
 
 HWY_EXPORT(vector_kernel);
 
@@ -141,5 +141,10 @@ std::vector<AdamWKernel> adamw_kernels() {
   return kernels;
 }
 
-}  // namespace megatrain
+const AdamWKernel& best_adamw_kernel() {
+  static const AdamWKernel kernel = adamw_kernels().front();
+  return kernel;
+}
+
+}  // namespace megatrain::ops::cpu
 #endif

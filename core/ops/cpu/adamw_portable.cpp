@@ -2,10 +2,10 @@
 #include <cmath>
 
 #include "core/base/bfloat16.h"
-#include "core/optim/adamw_kernels.h"
-#include "core/store/split_master.h"
+#include "core/base/split_master.h"
+#include "core/ops/cpu/adamw_kernels.h"
 
-namespace megatrain {
+namespace megatrain::ops::cpu {
 
 namespace {
 
@@ -44,4 +44,4 @@ void adamw_update_portable(const AdamWSlice& slice, const AdamWCoefficients& c) 
   }
 }
 
-}  // namespace megatrain
+}  // namespace megatrain::ops::cpu
