@@ -97,8 +97,11 @@ Executor& Engine::activate(Purpose purpose) {
 
 StepResult Engine::train_step(const StepInputs& inputs, const UpdateRule& rule, Trace* trace) {
   Executor& executor = activate(Purpose::train);
+  const bool updates = pending_ && executor.plan().choices.device_states > 0;
+  const bool comes_down = reader_ != nullptr;
   run(executor, inputs, pending_, std::exchange(reader_, nullptr), trace);
   pending_.reset();
+  device_ahead_ = (device_ahead_ || updates) && !comes_down;
 
   StepResult result;
   for (const float loss : executor.losses()) result.loss_sum += static_cast<double>(loss);
@@ -132,11 +135,12 @@ double Engine::sum_over_ranks(double value) {
 }
 
 void Engine::flush() {
-  if (!pending_ && reader_ == nullptr) return;
+  if (!pending_ && reader_ == nullptr && !device_ahead_) return;
   Executor* executor = executors_[index(Purpose::train)].get();
   require(executor != nullptr, "what is pending comes from a training plan");
   executor->flush(pending_, std::exchange(reader_, nullptr));
   pending_.reset();
+  device_ahead_ = false;
 }
 
 void Engine::snapshot(StateReader& reader) {

@@ -96,6 +96,7 @@ class Engine {
   std::array<std::unique_ptr<Executor>, 3> executors_;
   Executor* active_ = nullptr;
   std::optional<PendingUpdate> pending_;
+  bool device_ahead_ = false;      ///< states on the device are newer than the host's copy
   StateReader* reader_ = nullptr;  ///< asked for the state after the pending update
   std::int64_t applied_steps_ = 0;
   std::vector<float> logits_;

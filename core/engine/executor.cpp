@@ -44,6 +44,8 @@ struct Executor::Run {
   const StepInputs& inputs;
   std::optional<PendingUpdate> pending = {};
   StateReader* reader = nullptr;
+  /// The host store is to hold the states afterwards, also those that live on the device.
+  bool states_down = false;
   /// Shared with the workers: what they do may outlast a run that fails.
   std::shared_ptr<Timing> timing = nullptr;
 };
@@ -99,7 +101,7 @@ void Executor::start() {
 
 void Executor::run(const StepInputs& inputs, const std::optional<PendingUpdate>& pending,
                    StateReader* reader, Trace* trace) {
-  Run run{inputs, pending, reader, nullptr};
+  Run run{inputs, pending, reader, reader != nullptr, nullptr};
   if (trace != nullptr) {
     run.timing = std::make_shared<Timing>(plan_.body, parts_.device);
     run.timing->base_seconds = seconds_now();
@@ -128,28 +130,30 @@ void Executor::run(const StepInputs& inputs, const std::optional<PendingUpdate>&
 
 void Executor::flush(const std::optional<PendingUpdate>& pending, StateReader* reader) {
   const StepInputs nothing;
-  const Run run{nothing, pending, reader, nullptr};
+  const Run run{nothing, pending, reader, true, nullptr};
   for (const std::int32_t n : plan_.epilogue) issue(plan_.body, static_cast<std::size_t>(n), run);
   parts_.updates.drain();
+  parts_.streams.synchronize();
 }
 
 void Executor::issue(const InstructionList& list, std::size_t n, const Run& run) {
   const Instruction& i = list.instructions[n];
   if (queue_of(i.stream) != nullptr) return issue_host_work(list, n, run);
   const bool body = &list == &plan_.body;
+  const bool idle = Executor::idle(i, run);
   // The prologue runs from idle streams, one stream each: nothing to wait for.
-  if (body) wait(list, i);
+  if (body && !idle) wait(list, i);
   track_slots(list, i);
   if (i.stream == StreamId::host) {
     if (run.timing) run.timing->host[n].first = seconds_now();
-    execute(list, i, run.inputs);
+    execute(list, i, run);
     if (run.timing) run.timing->host[n].second = seconds_now();
     return;
   }
   const DeviceRange range(body ? names_[n].c_str() : "prologue");
   Stream& stream = parts_.streams.of(i.stream);
   if (run.timing) stream.record(*run.timing->begin[n]);
-  execute(list, i, run.inputs);
+  if (!idle) execute(list, i, run);
   if (run.timing) stream.record(*run.timing->end[n]);
   if (body && events_[n]) stream.record(*events_[n]);
 }
@@ -190,6 +194,8 @@ void Executor::wait(const InstructionList& list, const Instruction& i) {
       if (wait.bodies_back > 0 && !has_previous_body_) continue;
       if (on_device(i.stream))
         parts_.streams.of(i.stream).wait(*events_[on]);
+      else if (own != nullptr)
+        own->enqueue([event = events_[on].get()] { event->synchronize(); });  // a reader's worker
       else
         events_[on]->synchronize();  // collect, by the checker's word
     } else if (HostQueue* const queue = queue_of(stream); queue != nullptr && queue != own) {
@@ -212,8 +218,10 @@ void Executor::track_slots(const InstructionList& list, const Instruction& i) {
     const BufferId slot = list.find(i, role);
     if (slot < 0) continue;
     const std::int32_t unit = role == Role::table ? 0 : i.unit;
-    if (i.op == OpCode::fetch) {
+    if (i.op == OpCode::fetch || i.op == OpCode::state_up) {
       slots_.fetch(slot, unit);
+    } else if (i.op == OpCode::device_update) {
+      slots_.update(slot, unit);
     } else if (i.op == OpCode::release) {
       slots_.release(slot, unit);
     } else {
@@ -223,8 +231,13 @@ void Executor::track_slots(const InstructionList& list, const Instruction& i) {
   }
 }
 
-void Executor::execute(const InstructionList& list, const Instruction& i,
-                       const StepInputs& inputs) {
+bool Executor::idle(const Instruction& i, const Run& run) {
+  return (i.op == OpCode::device_update && !run.pending) ||
+         (i.op == OpCode::state_down && !run.states_down);
+}
+
+void Executor::execute(const InstructionList& list, const Instruction& i, const Run& run) {
+  const StepInputs& inputs = run.inputs;
   switch (i.op) {
     case OpCode::stage:
       std::memcpy(pointer(list, i, Role::destination), inputs.tokens.data(),
@@ -242,6 +255,12 @@ void Executor::execute(const InstructionList& list, const Instruction& i,
       return copy_up(list, i, Role::gradient, Role::host_gradient);
     case OpCode::carry_down:
       return copy_down(list, i, Role::host_gradient, Role::gradient);
+    case OpCode::state_up:
+      return unit_states(list, i).up(parts_.streams.of(i.stream));
+    case OpCode::state_down:
+      return unit_states(list, i).down(parts_.streams.of(i.stream));
+    case OpCode::device_update:
+      return device_update(list, i, *run.pending);
     case OpCode::all_gather:
     case OpCode::reduce_scatter:
     case OpCode::all_reduce:
@@ -297,8 +316,7 @@ std::function<void()> Executor::host_work(const InstructionList& list, const Ins
   return [this, unit = i.unit, update = *run.pending] {
     if (slow_updates_ > 0)
       std::this_thread::sleep_for(std::chrono::duration<double>(slow_updates_));
-    update_unit(parts_.store, unit, update.options, update.lr, update.clip, update.step,
-                plan_.choices.wire(), parts_.update_pool);
+    update_unit(parts_.store, unit, update, plan_.choices.wire(), parts_.update_pool);
   };
 }
 
@@ -400,11 +418,26 @@ void Executor::reduce(const InstructionList& list, const Instruction& i) {
                                      .uncounted = uncounted(i)});
 }
 
+UnitStates Executor::unit_states(const InstructionList& list, const Instruction& i) const {
+  return UnitStates::of(parts_.store, i.unit, slice(list, i, Role::weights),
+                        pointer(list, i, Role::device_state));
+}
+
+void Executor::device_update(const InstructionList& list, const Instruction& i,
+                             const PendingUpdate& pending) {
+  AdamWSlice states = unit_states(list, i).device;
+  states.gradient = pointer(list, i, Role::wire);
+  states.gradient_type = plan_.choices.wire();
+  const Unit& unit = parts_.model.unit(i.unit);
+  update_unit(parts_.ops, parts_.streams.of(i.stream), unit,
+              plan_.choices.slicing.elements(unit.slab_elements), states, pending);
+}
+
 void Executor::offload(const InstructionList& list, const Instruction& i) {
   Stream& stream = parts_.streams.of(i.stream);
   const Index element = size_of(plan_.choices.wire());
-  stream.copy(pointer(list, i, Role::host_gradient) + i.first * element,
-              pointer(list, i, Role::wire), i.count * element);
+  if (const std::byte* wire = pointer(list, i, Role::wire))
+    stream.copy(pointer(list, i, Role::host_gradient) + i.first * element, wire, i.count * element);
   const Index first = i.first / ops::kNormChunk * 8;
   stream.copy(pointer(list, i, Role::host_partials) + first,
               pointer(list, i, Role::partials) + first, ops::norm_partials(i.count) * 8);

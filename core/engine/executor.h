@@ -14,6 +14,7 @@
 #include "core/engine/state_reader.h"
 #include "core/engine/step.h"
 #include "core/engine/step_groups.h"
+#include "core/engine/unit_states.h"
 #include "core/model/templates.h"
 #include "core/plan/layout.h"
 #include "core/plan/trace.h"
@@ -62,8 +63,8 @@ class Executor {
   /// @param trace    when given, receives the spans of this body; snapshots are then waited for
   void run(const StepInputs& inputs, const std::optional<PendingUpdate>& pending,
            StateReader* reader = nullptr, Trace* trace = nullptr);
-  /// The epilogue: applies the pending update of every unit and waits for it; hands the states to
-  /// `reader` and does not wait for that.
+  /// The epilogue: applies the pending update of every unit, brings to the host what lives on the
+  /// device, and waits for both; hands the states to `reader` and does not wait for that.
   void flush(const std::optional<PendingUpdate>& pending, StateReader* reader = nullptr);
   /// Released slots are filled with 0xFF, so that a late read shows. For tests.
   void poison_released_slots(bool on) { poison_ = on; }
@@ -91,7 +92,9 @@ class Executor {
   /// The worker of a stream, or nullptr.
   [[nodiscard]] HostQueue* queue_of(StreamId stream) const;
   void track_slots(const InstructionList& list, const Instruction& i);
-  void execute(const InstructionList& list, const Instruction& i, const StepInputs& inputs);
+  /// Nothing is to be done for it in this run: what it does nobody asked for.
+  [[nodiscard]] static bool idle(const Instruction& i, const Run& run);
+  void execute(const InstructionList& list, const Instruction& i, const Run& run);
   /// What a worker does for an instruction; empty: nothing.
   [[nodiscard]] std::function<void()> host_work(const InstructionList& list, const Instruction& i,
                                                 const Run& run);
@@ -105,6 +108,9 @@ class Executor {
   void reduce(const InstructionList& list, const Instruction& i);
   /// What of the elements of a reduce instruction another part's norm counts.
   [[nodiscard]] ops::UncountedRuns uncounted(const Instruction& i) const;
+  [[nodiscard]] UnitStates unit_states(const InstructionList& list, const Instruction& i) const;
+  void device_update(const InstructionList& list, const Instruction& i,
+                     const PendingUpdate& pending);
   void offload(const InstructionList& list, const Instruction& i);
   void run_block(const InstructionList& list, const Instruction& i);
   void run_embedding(const InstructionList& list, const Instruction& i, const StepInputs& inputs);

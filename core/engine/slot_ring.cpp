@@ -32,7 +32,7 @@ SlotRing::Slot& SlotRing::expect(BufferId slot, std::int32_t unit, std::string_v
 
 void SlotRing::fetch(BufferId slot, std::int32_t unit) {
   Slot& s = expect(slot, unit, "fetch", slots_[slot].state == SlotState::empty);
-  s = {SlotState::filling, unit};
+  s = {SlotState::filling, unit, false};
 }
 
 void SlotRing::ready(BufferId slot, std::int32_t unit) {
@@ -49,7 +49,15 @@ void SlotRing::use(BufferId slot, std::int32_t unit) {
 
 void SlotRing::release(BufferId slot, std::int32_t unit) {
   const Slot& now = slots_[slot];
-  expect(slot, unit, "release", now.state == SlotState::in_use && now.unit == unit) = {};
+  const bool used = now.state == SlotState::in_use && now.unit == unit && !now.stays;
+  expect(slot, unit, "release", used) = {};
+}
+
+void SlotRing::update(BufferId slot, std::int32_t unit) {
+  const Slot& now = slots_[slot];
+  Slot& s = expect(slot, unit, "update", now.state != SlotState::empty && now.unit == unit);
+  s.state = SlotState::ready;
+  s.stays = true;
 }
 
 SlotState SlotRing::state(BufferId slot) const {
@@ -58,8 +66,8 @@ SlotState SlotRing::state(BufferId slot) const {
 }
 
 bool SlotRing::all_empty() const {
-  return std::ranges::all_of(slots_,
-                             [](const auto& s) { return s.second.state == SlotState::empty; });
+  return std::ranges::all_of(
+      slots_, [](const auto& s) { return s.second.stays || s.second.state == SlotState::empty; });
 }
 
 }  // namespace megatrain

@@ -27,14 +27,17 @@ class SlotRing {
   void ready(BufferId slot, std::int32_t unit);
   void use(BufferId slot, std::int32_t unit);
   void release(BufferId slot, std::int32_t unit);
+  /// The weights are updated where they are, and stay: this slot is never released.
+  void update(BufferId slot, std::int32_t unit);
   [[nodiscard]] SlotState state(BufferId slot) const;
-  /// True when every slot is empty: the end of a body.
+  /// True when every slot is empty whose unit does not stay: the end of a body.
   [[nodiscard]] bool all_empty() const;
 
  private:
   struct Slot {
     SlotState state = SlotState::empty;
     std::int32_t unit = -1;
+    bool stays = false;
   };
   Slot& expect(BufferId slot, std::int32_t unit, std::string_view what, bool allowed);
   std::map<BufferId, Slot> slots_;

@@ -5,8 +5,8 @@
 #include <span>
 #include <vector>
 
-#include "core/optim/adamw.h"
 #include "core/optim/clip.h"
+#include "core/optim/unit_update.h"
 
 namespace megatrain {
 
@@ -22,14 +22,6 @@ struct StepInputs {
   float scale = 1;
   /// Generation: which token of each sequence the logits are for.
   Index position = 0;
-};
-
-/// An update that the store has not seen yet: what update instructions apply.
-struct PendingUpdate {
-  AdamWOptions options;
-  double lr = 0;
-  double clip = 1;
-  std::int64_t step = 0;  ///< 1 for the first applied one
 };
 
 }  // namespace megatrain

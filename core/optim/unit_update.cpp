@@ -29,13 +29,24 @@ Range take_range(std::span<const ParamDesc>& params, const ElementRange& slice) 
   return range;
 }
 
+/// The coefficients of both groups.
+struct Coefficients {
+  explicit Coefficients(const PendingUpdate& u)
+      : with_decay(adamw_coefficients(u.options, u.lr, u.clip, u.step, true)),
+        without_decay(adamw_coefficients(u.options, u.lr, u.clip, u.step, false)) {}
+  AdamWCoefficients with_decay, without_decay;
+
+  [[nodiscard]] const AdamWCoefficients& of(const Range& range) const {
+    return range.decays ? with_decay : without_decay;
+  }
+};
+
 /// One update, as its pieces see it.
 struct Update {
   std::span<const ParamDesc> params;
   ElementRange slice;  ///< of the unit's slab
   AdamWSlice states;   ///< of the slice
-  AdamWCoefficients with_decay;
-  AdamWCoefficients without_decay;
+  Coefficients coefficients;
 
   [[nodiscard]] Index pieces() const {
     Index pieces = 0;
@@ -49,22 +60,21 @@ struct Update {
     for (; piece >= range.pieces(); range = take_range(rest, slice)) piece -= range.pieces();
     const Index first = piece * kUpdatePiece;
     const Index count = std::min(kUpdatePiece, range.count - first);
-    adamw_update(states.part(range.first - slice.first + first, count),
-                 range.decays ? with_decay : without_decay);
+    adamw_update(states.part(range.first - slice.first + first, count), coefficients.of(range));
   }
 };
 
 }  // namespace
 
-void update_unit(HostStore& store, Index unit, const AdamWOptions& options, double lr, double clip,
-                 std::int64_t step, DType wire, ThreadPool& pool) {
+void update_unit(HostStore& store, Index unit, const PendingUpdate& pending, DType wire,
+                 ThreadPool& pool) {
   require(size_of(wire) <= store.gradient_bytes(), "a gradient wider than its slab");
   const Unit& desc = store.model().unit(unit);
-  Update update;
-  update.params = desc.params;
   const Slicing& slicing = store.slicing();
-  update.slice.first = slicing.begin(desc.slab_elements);
-  update.slice.last = update.slice.first + slicing.slice(desc.slab_elements);
+  Update update{.params = desc.params,
+                .slice = slicing.elements(desc.slab_elements),
+                .states = {},
+                .coefficients = Coefficients(pending)};
   update.states.count = update.slice.count();
   update.states.weights = store.weights(unit);
   update.states.remainder = store.remainder(unit);
@@ -72,10 +82,19 @@ void update_unit(HostStore& store, Index unit, const AdamWOptions& options, doub
   update.states.exp_avg_sq = store.exp_avg_sq(unit);
   update.states.gradient = store.gradient(unit);
   update.states.gradient_type = wire;
-  update.with_decay = adamw_coefficients(options, lr, clip, step, true);
-  update.without_decay = adamw_coefficients(options, lr, clip, step, false);
   // Captures one reference only: std::function keeps that without allocating.
   pool.for_each(update.pieces(), [&update](Index piece) { update.run(piece); });
+}
+
+void update_unit(const ops::Ops& ops, Stream& stream, const Unit& unit, const ElementRange& held,
+                 const AdamWSlice& states, const PendingUpdate& update) {
+  const Coefficients coefficients(update);
+  for (auto rest = std::span<const ParamDesc>(unit.params); !rest.empty();) {
+    const Range range = take_range(rest, held);
+    if (range.count > 0)
+      ops.run(stream, ops::AdamW{.slice = states.part(range.first - held.first, range.count),
+                                 .coefficients = coefficients.of(range)});
+  }
 }
 
 }  // namespace megatrain

@@ -77,6 +77,11 @@ class Checker {
       std::iota(order.begin(), order.end(), 0);
     }
     if (run == 0 || kRuns[run - 1] == Run::prologue) latest_.assign(list.instructions.size(), -1);
+    // Who runs a prologue or an epilogue waits for its end; readers may still be at work.
+    if (run > 0 && kRuns[run - 1] != Run::body) {
+      floor_ = last_;
+      floor_[static_cast<std::size_t>(StreamId::snapshot)] = -1;
+    }
     const std::vector<std::int32_t> before = latest_;
     for (const std::int32_t i : order)
       if (static_cast<std::size_t>(i) < list.instructions.size())
@@ -93,8 +98,11 @@ class Checker {
     const Instruction& instruction = list.instructions[i];
     const auto stream = static_cast<std::size_t>(instruction.stream);
     const auto sequence = static_cast<std::int32_t>(steps_.size());
-    Step step{&instruction, &list, run, kNothingEnded};
-    if (last_[stream] >= 0) step.clock = steps_[static_cast<std::size_t>(last_[stream])].clock;
+    Step step{&instruction, &list, run, floor_};
+    const auto know = [&](const Clock& ended) {
+      for (std::size_t s = 0; s < kStreams; ++s) step.clock[s] = std::max(step.clock[s], ended[s]);
+    };
+    if (last_[stream] >= 0) know(steps_[static_cast<std::size_t>(last_[stream])].clock);
     for (const Wait& wait : list.waits_of(instruction)) {
       const auto other = static_cast<std::size_t>(wait.instruction);
       const bool in_list = other < list.instructions.size();
@@ -107,8 +115,7 @@ class Checker {
                 kRunNames[run], wait.instruction);
         continue;
       }
-      const Clock& ended = steps_[static_cast<std::size_t>(on)].clock;
-      for (std::size_t s = 0; s < kStreams; ++s) step.clock[s] = std::max(step.clock[s], ended[s]);
+      know(steps_[static_cast<std::size_t>(on)].clock);
     }
     step.clock[stream] = sequence;
     last_[stream] = sequence;
@@ -138,11 +145,14 @@ class Checker {
       problem("'{}' (#{}) {} ('{}')", describe(i, plan_.units), &i - list.instructions.data(), what,
               describe(on, plan_.units));
     };
-    const bool host_work = !on_device(i.stream) && i.op != OpCode::collect;
+    // A reader's worker alone may wait for states to come down.
+    const bool hands_over = i.op == OpCode::snapshot && on.op == OpCode::state_down;
+    const bool host_work = !on_device(i.stream) && i.op != OpCode::collect && !hands_over;
     if (host_work && on_device(on.stream))
       report("is host work and waits for the device inside a step");
     const bool worker = i.stream == StreamId::update || i.stream == StreamId::snapshot;
-    if (on.stream == StreamId::snapshot && !worker)
+    // States come down only for a reader, who may still be at the state before.
+    if (on.stream == StreamId::snapshot && !worker && i.op != OpCode::state_down)
       report("makes the issuing thread wait for a reader");
   }
 
@@ -215,6 +225,7 @@ class Checker {
   CheckReport report_;
   std::vector<Step> steps_;
   Clock last_ = kNothingEnded;
+  Clock floor_ = kNothingEnded;       ///< what ended before the run began
   std::vector<std::int32_t> latest_;  ///< of each instruction of the list: its latest step
 };
 

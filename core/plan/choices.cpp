@@ -18,7 +18,34 @@ void at_most(Index value, Index most, std::string_view what) {
     throw UserError(fmt::format("{} is {}, but can be at most {}", what, value, most));
 }
 
+void validate_device_states(const Choices& choices, const Model& model) {
+  const Index count = choices.device_states;
+  at_least(count, 0, "device-states");
+  at_most(count, model.unit_count(), "device-states (the model's units)");
+  if (count == 0) return;
+  if (choices.purpose != Purpose::train)
+    throw UserError("device-states are of training alone: nothing else has states to update");
+  if (choices.waves > 1)
+    throw UserError(fmt::format(
+        "device-states need a step of one wave, not {}: what waves carry goes through the host",
+        choices.waves));
+  if (choices.embedding == EmbeddingMode::rows)
+    throw UserError(
+        "the embedding is the first unit whose states live on the device: embedding must be table "
+        "with device-states");
+  const Index blocks = std::min(count - 1, model.config().layers);
+  at_least(choices.resident, blocks,
+           "resident blocks (the weights of blocks whose states live on the device)");
+}
+
 }  // namespace
+
+void hold_states(Choices& choices, const Model& model, Index units) {
+  choices.device_states = units;
+  if (units == 0) return;
+  choices.embedding = EmbeddingMode::table;
+  choices.resident = std::max(choices.resident, std::min(units - 1, model.config().layers));
+}
 
 void validate(const Choices& choices, const Model& model) {
   const Index layers = model.config().layers;
@@ -45,6 +72,7 @@ void validate(const Choices& choices, const Model& model) {
   at_most(choices.segment, layers, "segment (the model's blocks)");
   at_least(choices.resident, 0, "resident blocks");
   at_most(choices.resident, layers, "resident blocks (the model's blocks)");
+  validate_device_states(choices, model);
   const Index streamed_of_segment = std::min(choices.segment, layers - choices.resident);
   at_least(choices.slots, std::max<Index>(1, streamed_of_segment),
            "slots (a segment's blocks are held together)");

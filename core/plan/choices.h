@@ -36,6 +36,10 @@ struct Choices {
   Index slots = 2;     ///< block slots of the ring
   Index segment = 1;   ///< K: blocks between saved boundaries
   Index resident = 0;  ///< first blocks whose weights have a slot of their own
+  /// First units (the embedding is one) whose whole state lives on the device and is updated there:
+  /// their weights are resident, their gradients never come down. The host's copy is brought up to
+  /// date when somebody asks for it.
+  Index device_states = 0;
   /// Saved boundaries (each of a whole wave) kept on the device: the last ones in forward order,
   /// which backward wants first. The rest are spilled to pinned host memory.
   Index device_boundaries = 0;
@@ -55,6 +59,7 @@ struct Choices {
   [[nodiscard]] StoreContents store_contents() const {
     return purpose == Purpose::generate ? StoreContents::weights : StoreContents::training;
   }
+  [[nodiscard]] bool updates_on_device(Index unit) const { return unit < device_states; }
   [[nodiscard]] Index ranks() const { return slicing.count * replicas; }
   /// Of this rank.
   [[nodiscard]] Index step_sequences() const { return micro_batch.batch * micro_batches; }
@@ -62,6 +67,9 @@ struct Choices {
   /// Micro-batches [first, last) of a wave.
   [[nodiscard]] Index wave_begin(Index wave) const { return micro_batches * wave / waves; }
 };
+
+/// Sets device_states and what comes with them: resident weights, the whole table.
+void hold_states(Choices& choices, const Model& model, Index units);
 
 /// Refuses choices that contradict one another or the model. @throws UserError
 void validate(const Choices& choices, const Model& model);

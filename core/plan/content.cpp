@@ -28,6 +28,8 @@ std::string describe(const Content& c) {
       return "nothing";
     case Kind::weights:
       return fmt::format("weights of unit {}, version {}", c.unit, c.version);
+    case Kind::states:
+      return fmt::format("optimizer states of unit {}, version {}", c.unit, c.version);
     case Kind::slice:
       return fmt::format("a slice of the weights of unit {}, version {}", c.unit, c.version);
     case Kind::rows:
@@ -59,10 +61,14 @@ ContentTracker::ContentTracker(const Plan& plan)
       contents_(plan.buffers.size()),
       clean_(plan.buffers.size(), false),
       overlaps_(plan.buffers.size()),
-      versions_(static_cast<std::size_t>(plan.units), 0) {
+      versions_(static_cast<std::size_t>(plan.units), 0),
+      host_versions_(versions_),
+      homes_(plan.buffers.size(), false) {
   for (const Instruction& i : plan.body.instructions) {
     if (i.op == OpCode::upload)
       batch_begin_ = plan.buffer(plan.body.buffer(i, Role::destination)).offset;
+    if (i.op == OpCode::device_update)
+      homes_[static_cast<std::size_t>(plan.body.buffer(i, Role::weights))] = true;
     if (i.op == OpCode::download)
       losses_begin_ = plan.buffer(plan.body.buffer(i, Role::source)).offset;
   }
@@ -186,11 +192,14 @@ std::string ContentTracker::issue(const InstructionList& list, const Instruction
       if (!nothing_pending && !(gradient.kind == Kind::finished && gradient.count == elements))
         return fmt::format("the host holds {}", describe(gradient));
       gradient = {};
-      ++versions_[static_cast<std::size_t>(i.unit)];
+      host_versions_[static_cast<std::size_t>(i.unit)] =
+          ++versions_[static_cast<std::size_t>(i.unit)];
       return {};
     }
+    case OpCode::device_update:
+      return update_on_device(list, i);
     case OpCode::snapshot: {
-      const auto version = versions_[static_cast<std::size_t>(i.unit)];
+      const auto version = host_versions_[static_cast<std::size_t>(i.unit)];
       if (version != runs_)
         return fmt::format("hands over version {} of the state, expected {}", version, runs_);
       if (i.unit != handed_over_++)
@@ -220,6 +229,33 @@ std::string ContentTracker::issue(const InstructionList& list, const Instruction
     default:
       return move(list, i);
   }
+}
+
+std::string ContentTracker::expect_states(const InstructionList& list, const Instruction& i) {
+  const BufferId slot = list.buffer(i, Role::weights);
+  // After an all-gather the slot holds more than the slice that the states are of.
+  const bool whole = at(slot).kind == Kind::weights || plan_.choices.slicing.count == 1;
+  if (std::string wrong = expect(slot, newest(whole ? Kind::weights : Kind::slice, i.unit), "slot");
+      !wrong.empty())
+    return wrong;
+  return expect(list.buffer(i, Role::device_state), newest(Kind::states, i.unit), "states");
+}
+
+std::string ContentTracker::update_on_device(const InstructionList& list, const Instruction& i) {
+  if (std::string wrong = expect_states(list, i); !wrong.empty()) return wrong;
+  const BufferId wire = list.buffer(i, Role::wire);
+  const Index elements = plan_.buffer(wire).bytes / size_of(plan_.choices.wire());
+  const Content& gradient = at(wire);
+  const bool whole = gradient.kind == Kind::wire && gradient.unit == i.unit &&
+                     gradient.first == 0 && gradient.count == elements;
+  const bool nothing_pending = gradient.kind == Kind::none;
+  if (!nothing_pending && !whole) return fmt::format("the device holds {}", describe(gradient));
+  write(wire, {});
+  ++versions_[static_cast<std::size_t>(i.unit)];
+  write(list.buffer(i, Role::weights),
+        newest(plan_.choices.slicing.count > 1 ? Kind::slice : Kind::weights, i.unit));
+  write(list.buffer(i, Role::device_state), newest(Kind::states, i.unit));
+  return {};
 }
 
 std::string ContentTracker::compute(const InstructionList& list, const Instruction& i) {
@@ -292,7 +328,19 @@ std::string ContentTracker::move(const InstructionList& list, const Instruction&
         return expect(rows, expected, "rows");
       }
       write(list.buffer(i, Role::weights),
+            {.kind = plan_.choices.slicing.count > 1 ? Kind::slice : Kind::weights,
+             .unit = i.unit,
+             .version = host_versions_[static_cast<std::size_t>(i.unit)]});
+      return {};
+    case OpCode::state_up:
+      write(list.buffer(i, Role::weights),
             newest(plan_.choices.slicing.count > 1 ? Kind::slice : Kind::weights, i.unit));
+      write(list.buffer(i, Role::device_state), newest(Kind::states, i.unit));
+      return {};
+    case OpCode::state_down:
+      if (std::string wrong = expect_states(list, i); !wrong.empty()) return wrong;
+      host_versions_[static_cast<std::size_t>(i.unit)] =
+          versions_[static_cast<std::size_t>(i.unit)];
       return {};
     case OpCode::all_gather: {
       const BufferId slot = list.buffer(i, Role::weights);
@@ -360,6 +408,7 @@ std::string ContentTracker::move(const InstructionList& list, const Instruction&
       return {};
     }
     case OpCode::offload: {
+      if (list.find(i, Role::wire) < 0) return {};  // partials alone
       const Content expected{
           .kind = Kind::wire, .unit = i.unit, .first = i.first, .count = i.count};
       Content& gradient = at(list.buffer(i, Role::host_gradient));
@@ -376,7 +425,7 @@ std::string ContentTracker::move(const InstructionList& list, const Instruction&
 std::string ContentTracker::end_of_run() {
   for (std::size_t b = 0; b < contents_.size(); ++b) {
     const Buffer& buffer = plan_.buffers[b];
-    if (buffer.space == MemorySpace::device &&
+    if (buffer.space == MemorySpace::device && !homes_[b] &&
         (contents_[b].kind == Kind::weights || contents_[b].kind == Kind::slice))
       return fmt::format("'{}' was fetched and never released ({})", buffer.name,
                          describe(contents_[b]));

@@ -14,6 +14,7 @@ struct Content {
   enum class Kind : std::uint8_t {
     none,
     weights,      ///< unit, version
+    states,       ///< optimizer states on the device: unit, version
     slice,        ///< of weights: unit, version; the other ranks' are still to come
     rows,         ///< wave, version of the embedding
     boundary,     ///< what enters `unit`, of micro_batch
@@ -71,6 +72,9 @@ class ContentTracker {
   /// What the ranks of the plan end with, and what is carried between waves.
   [[nodiscard]] Content::Sum full_sum() const;
   [[nodiscard]] Content::Sum carried_sum() const;
+  /// What the device holds of a unit that is updated there. @returns what is wrong, or nothing
+  std::string expect_states(const InstructionList& list, const Instruction& instruction);
+  std::string update_on_device(const InstructionList& list, const Instruction& instruction);
   std::string compute(const InstructionList& list, const Instruction& instruction);
   std::string move(const InstructionList& list, const Instruction& instruction);
 
@@ -81,6 +85,8 @@ class ContentTracker {
   std::vector<bool> clean_;                      ///< accumulators: padding is zero
   std::vector<std::vector<BufferId>> overlaps_;  ///< other buffers that share bytes
   std::vector<std::int64_t> versions_;           ///< of each unit's state: updates so far
+  std::vector<std::int64_t> host_versions_;      ///< of what the host holds of it
+  std::vector<bool> homes_;                      ///< slots that a unit stays in
   std::int64_t runs_ = 0;                        ///< that update every unit
   std::int32_t handed_over_ = 0;                 ///< units in this run
 };

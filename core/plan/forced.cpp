@@ -69,6 +69,11 @@ const std::vector<Setter>& setters() {
        [](Choices& c, const Model&, std::string_view n, std::string_view v) {
          c.resident = integer(n, v);
        }},
+      {{"device-states", "N",
+        "first units, the embedding among them, whose states live on the device"},
+       [](Choices& c, const Model& model, std::string_view n, std::string_view v) {
+         hold_states(c, model, integer(n, v));
+       }},
       {{"device-boundaries", "N", "saved boundaries kept on the device; the rest is spilled"},
        [](Choices& c, const Model&, std::string_view n, std::string_view v) {
          c.device_boundaries = integer(n, v);

@@ -71,8 +71,8 @@ Layout::Layout(const Model& model, const Choices& choices, PlanBuilder& builder)
     host_logits = pinned("logits (host)", shape.batch * config.vocabulary * element);
   }
 
-  // Slots. An untied embedding is done with its slot before the head needs one.
-  if (tied) {
+  // Slots. An untied embedding is done with its slot before the head needs one, unless it stays.
+  if (tied || choices.device_states > 0) {
     table_slot = device("embedding slot", table_bytes);
     head_slot = device("head slot", head_bytes);
   } else {
@@ -152,6 +152,14 @@ Layout::Layout(const Model& model, const Choices& choices, PlanBuilder& builder)
                                           elements * choices.gradient_bytes()));
   }
   if (!train) return;
+  for (Index u = 0; u < choices.device_states; ++u) {
+    const std::string unit = model.unit(u).name();
+    const Index elements = slicing.slice(model.unit(u).slab_elements);
+    device_state.push_back(
+        device("optimizer state on the device of " + unit, elements * state_bytes));
+    device_gradient.push_back(
+        device("gradient kept on the device of " + unit, elements * size_of(choices.wire())));
+  }
 
   // Gradients. With several waves an accumulator is still on its way down while the next opens, and
   // with several ranks it is still being summed.

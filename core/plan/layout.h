@@ -78,6 +78,8 @@ struct Layout {
   BufferId head_accumulator = -1;
   BufferId table_accumulator = -1;
   std::vector<BufferId> wires;
+  std::vector<BufferId> device_state;     ///< per unit that is updated on the device
+  std::vector<BufferId> device_gradient;  ///< the same
   BufferId partials = -1;
   std::vector<BufferId> partials_of;  ///< per unit
   BufferId logits = -1;               ///< generation: [batch, vocabulary]

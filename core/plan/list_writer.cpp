@@ -54,14 +54,51 @@ void ListWriter::stage_and_upload() {
        {layout_.batch, Role::destination, Access::write}});
 }
 
-void ListWriter::update(Index unit) {
-  add({.op = OpCode::update,
-       .stream = StreamId::update,
+BufferId ListWriter::home(Index unit) const {
+  if (unit == 0) return layout_.table_slot;
+  return unit == model_.head_unit() ? layout_.head_slot : layout_.resident[Layout::at(unit - 1)];
+}
+
+void ListWriter::states_up() {
+  for (Index u = 0; u < choices_.device_states; ++u)
+    add({.op = OpCode::state_up, .stream = StreamId::fetch, .unit = id(u)},
+        {{layout_.host_weights[Layout::at(u)], Role::host_weights, Access::read},
+         {layout_.host_state[Layout::at(u)], Role::host_state, Access::read},
+         {home(u), Role::weights, Access::write},
+         {layout_.device_state[Layout::at(u)], Role::device_state, Access::write}});
+}
+
+void ListWriter::update_on_device(Index unit) {
+  const Index elements = slice_elements(unit);
+  const BufferId slot = home(unit);
+  const BufferId state = layout_.device_state[Layout::at(unit)];
+  add({.op = OpCode::device_update,
        .unit = id(unit),
-       .cost = {.host_elements = slice_elements(unit)}},
-      {{layout_.host_gradient[Layout::at(unit)], Role::host_gradient, Access::read},
-       {layout_.host_weights[Layout::at(unit)], Role::host_weights, Access::read_write},
-       {layout_.host_state[Layout::at(unit)], Role::host_state, Access::read_write}});
+       .cost = {.device_bytes = elements * (24 + size_of(choices_.wire())),
+                .launches = static_cast<Index>(model_.unit(unit).params.size())}},
+      {{layout_.device_gradient[Layout::at(unit)], Role::wire, Access::read},
+       {slot, Role::weights, Access::read_write},
+       {state, Role::device_state, Access::read_write}});
+  // It costs nothing in a step that nobody asks for the state of.
+  add({.op = OpCode::state_down, .stream = StreamId::offload, .unit = id(unit)},
+      {{slot, Role::weights, Access::read},
+       {state, Role::device_state, Access::read},
+       {layout_.host_weights[Layout::at(unit)], Role::host_weights, Access::write},
+       {layout_.host_state[Layout::at(unit)], Role::host_state, Access::write}});
+  all_gather(unit, 0, slot);
+}
+
+void ListWriter::update(Index unit) {
+  if (choices_.updates_on_device(unit))
+    update_on_device(unit);
+  else
+    add({.op = OpCode::update,
+         .stream = StreamId::update,
+         .unit = id(unit),
+         .cost = {.host_elements = slice_elements(unit)}},
+        {{layout_.host_gradient[Layout::at(unit)], Role::host_gradient, Access::read},
+         {layout_.host_weights[Layout::at(unit)], Role::host_weights, Access::read_write},
+         {layout_.host_state[Layout::at(unit)], Role::host_state, Access::read_write}});
   add({.op = OpCode::snapshot, .stream = StreamId::snapshot, .unit = id(unit)},
       {{layout_.host_weights[Layout::at(unit)], Role::host_weights, Access::read},
        {layout_.host_state[Layout::at(unit)], Role::host_state, Access::read}});
@@ -80,7 +117,19 @@ void ListWriter::gather_rows() {
          {layout_.host_rows[Layout::at(wave)], Role::destination, Access::write}});
 }
 
+void ListWriter::all_gather(Index unit, Index wave, BufferId slot) {
+  if (choices_.slicing.count == 1) return;
+  const Index bytes = slice_elements(unit) * size_of(choices_.compute.type);
+  add({.op = OpCode::all_gather,
+       .stream = StreamId::gather,
+       .unit = id(unit),
+       .wave = id(wave),
+       .cost = {.peer_bytes = bytes * (choices_.slicing.count - 1)}},
+      {{slot, Role::weights, Access::read_write}});
+}
+
 void ListWriter::fetch(Index unit, Index wave, BufferId slot) {
+  if (choices_.updates_on_device(unit)) return;
   const Index bytes = slice_elements(unit) * size_of(choices_.compute.type);
   add({.op = OpCode::fetch,
        .stream = StreamId::fetch,
@@ -89,13 +138,7 @@ void ListWriter::fetch(Index unit, Index wave, BufferId slot) {
        .cost = {.link_bytes = bytes}},
       {{layout_.host_weights[Layout::at(unit)], Role::host_weights, Access::read},
        {slot, Role::weights, Access::write}});
-  if (choices_.slicing.count == 1) return;
-  add({.op = OpCode::all_gather,
-       .stream = StreamId::gather,
-       .unit = id(unit),
-       .wave = id(wave),
-       .cost = {.peer_bytes = bytes * (choices_.slicing.count - 1)}},
-      {{slot, Role::weights, Access::read_write}});
+  all_gather(unit, wave, slot);
 }
 
 void ListWriter::fetch_embedding(Index wave) {
@@ -130,13 +173,14 @@ void ListWriter::embed(Index wave, Index micro_batch, BufferId output) {
 }
 
 void ListWriter::release_embedding() {
-  if (layout_.table_slot < 0) return;
+  if (layout_.table_slot < 0 || choices_.updates_on_device(0)) return;
   add({.op = OpCode::release, .unit = 0}, {{layout_.table_slot, Role::weights, Access::write}});
 }
 
 void ListWriter::fetch_head(Index wave) { fetch(model_.head_unit(), wave, layout_.head_slot); }
 
 void ListWriter::release_head() {
+  if (choices_.updates_on_device(model_.head_unit())) return;
   add({.op = OpCode::release, .unit = id(model_.head_unit())},
       {{layout_.head_slot, Role::weights, Access::write}});
 }
@@ -150,6 +194,7 @@ BufferId ListWriter::hold(Index block, Index wave) {
 }
 
 void ListWriter::release(Index block, Index wave) {
+  if (choices_.updates_on_device(block + 1)) return;
   BufferId& slot = slot_of_[Layout::at(block)];
   require(slot >= 0, "a slot is released by the block that holds it");
   add({.op = OpCode::release, .unit = id(block + 1), .wave = id(wave)},

@@ -21,9 +21,11 @@ class ListWriter {
   void upload_constants();
   void zero(BufferId accumulator, std::int32_t unit);
   void stage_and_upload();
+  /// Once: the states of units that are updated on the device.
+  void states_up();
   /// The pending update of a unit, if there is one, and the hand-over of what it leaves.
   void update(Index unit);
-  /// A unit's newest weights into a slot.
+  /// A unit's newest weights into a slot; nothing where they live there.
   void fetch(Index unit, Index wave, BufferId slot);
   /// Host work at the start of a training step: the rows that the waves need are gathered as soon
   /// as the embedding is updated, because nothing computes before them.
@@ -60,6 +62,12 @@ class ListWriter {
   const Layout& layout_;
   PlanBuilder& builder_;
   Costs costs_;
+  /// Where the weights of a unit that is updated on the device live.
+  [[nodiscard]] BufferId home(Index unit) const;
+  void update_on_device(Index unit);
+  /// What each rank has of a slot is its slice: the others' follow.
+  void all_gather(Index unit, Index wave, BufferId slot);
+
   BufferPool free_slots_;
   std::vector<BufferId> slot_of_;  ///< per block, -1 when not held
 };

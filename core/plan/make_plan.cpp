@@ -21,7 +21,8 @@ Plan make_plan(const Model& model, const Choices& choices) {
     writer.body(plan.body);
     for (std::size_t i = 0; i < plan.body.instructions.size(); ++i)
       if (const OpCode op = plan.body.instructions[i].op;
-          op == OpCode::update || op == OpCode::snapshot)
+          op == OpCode::update || op == OpCode::device_update || op == OpCode::state_down ||
+          op == OpCode::snapshot)
         plan.epilogue.push_back(static_cast<std::int32_t>(i));
   } else {
     ForwardListWriter writer(model, choices, layout, builder);

@@ -11,12 +11,13 @@ std::string_view name(StreamId stream) {
 }
 
 std::string_view name(OpCode op) {
-  static constexpr std::array<std::string_view, 28> kNames = {
-      "stage",    "upload",     "update",         "gather",     "fetch",          "all-gather",
-      "embed",    "forward",    "spill",          "unspill",    "head",           "evaluate",
-      "logits",   "recompute",  "backward",       "zero",       "embed backward", "sum parts",
-      "carry up", "carry down", "reduce-scatter", "all-reduce", "reduce",         "offload",
-      "release",  "download",   "collect",        "snapshot"};
+  static constexpr std::array<std::string_view, 31> kNames = {
+      "stage",      "upload",         "update",     "state up", "device update", "state down",
+      "gather",     "fetch",          "all-gather", "embed",    "forward",       "spill",
+      "unspill",    "head",           "evaluate",   "logits",   "recompute",     "backward",
+      "zero",       "embed backward", "sum parts",  "carry up", "carry down",    "reduce-scatter",
+      "all-reduce", "reduce",         "offload",    "release",  "download",      "collect",
+      "snapshot"};
   static_assert(static_cast<std::size_t>(OpCode::snapshot) + 1 == kNames.size());
   return kNames[static_cast<std::size_t>(op)];
 }

@@ -46,6 +46,9 @@ enum class OpCode : std::uint8_t {
   stage,           ///< host: the step's tokens into pinned memory
   upload,          ///< fetch: the staged tokens (or the constants, in the prologue) to the device
   update,          ///< update: the pending AdamW update of a unit, if there is one
+  state_up,        ///< fetch: weights and states of a unit that is updated on the device
+  device_update,   ///< compute: the pending update of such a unit, if there is one
+  state_down,      ///< offload: such a unit's weights and states to the host, when somebody asks
   gather,          ///< update: the embedding rows that a wave needs into pinned memory
   fetch,           ///< fetch: a unit's weight slab into a slot (or gathered rows to the device);
                    ///< where the host holds a slice, that slice into its place
@@ -69,7 +72,8 @@ enum class OpCode : std::uint8_t {
   all_reduce,      ///< scatter: and then the sum over all replicas
   reduce,          ///< compute, with several ranks scatter: squared norm and wire type of a piece
                    ///< of (the slice of) an accumulator
-  offload,         ///< offload: a piece of a gradient and its norm partials to the host
+  offload,         ///< offload: a piece of a gradient and its norm partials to the host; of a unit
+                   ///< that is updated on the device the partials alone
   release,         ///< compute: the end of a slot's use
   download,        ///< offload: losses (or logits) to the host
   collect,         ///< host: waits for the step's results (losses, norms, gradients)
@@ -111,6 +115,7 @@ enum class Role : std::uint8_t {
   gradient,
   table_gradient,  // fp32 accumulators
   wire,
+  device_state,  // as host_state, of a unit that is updated on the device
   partials,
   losses,
   batch,

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cctype>
 #include <functional>
 #include <optional>
@@ -24,10 +25,14 @@ constexpr Index kMostSequences = 16384;
 constexpr Index kMostCompared = 100'000;
 /// Shares of the boundaries, in quarters, that are tried on the device.
 constexpr Index kBoundaryQuarters = 4;
+/// Shares of the units, in eighths, whose states are tried on the device, besides the first few
+/// alone, which everything waits for.
+constexpr std::array<Index, 4> kStateEighths = {1, 2, 4, 8};
 /// Choices that save less than this are not worth their memory: predictions are not that exact.
 constexpr double kWorthwhile = 0.999;
-/// Room for the logits of a head chunk.
-constexpr Index kLogitsBytes = Index{256} << 20;
+/// Room for the logits of a head chunk: so much that the product that makes the table's gradient
+/// computes longer than it reads and writes the fp32 accumulator.
+constexpr Index kLogitsBytes = Index{640} << 20;
 
 /// Tokens of a head chunk: a function of the model alone, because it decides bits.
 Index default_head_chunk(const Model& model, DType compute) {
@@ -190,6 +195,27 @@ class Chooser {
         const Index boundaries = least + (segments - least) * quarter / kBoundaryQuarters;
         consider(spend(lean, boundaries, weights_first));
       }
+    if (lean.waves > 1 || is_forced(request_, "device-states") || is_forced(request_, "embedding"))
+      return;
+    for (const Index units : state_candidates()) {
+      Choices holding = lean;
+      hold_states(holding, model_, units);
+      if (is_forced(request_, "resident") && holding.resident != lean.resident) break;
+      if (!fits(holding)) break;
+      for (const Index boundaries : {segments, least})
+        consider(spend(holding, boundaries, /*weights_first=*/false));
+    }
+  }
+
+  /// Numbers of first units whose states may live on the device, the fewest first.
+  [[nodiscard]] std::vector<Index> state_candidates() const {
+    const Index units = model_.unit_count();
+    std::vector<Index> candidates = {1, 2, 3};
+    for (const Index eighths : kStateEighths) candidates.push_back(units * eighths / 8);
+    std::erase_if(candidates, [&](Index n) { return n < 1 || n > units; });
+    std::ranges::sort(candidates);
+    candidates.erase(std::ranges::unique(candidates).begin(), candidates.end());
+    return candidates;
   }
 
   [[nodiscard]] double seconds(const Choices& choices) const {
@@ -223,7 +249,8 @@ class Chooser {
       ++attempt.slots;
       if (attempt.slots <= layers_ && fits(attempt)) choices = attempt;
     }
-    grow(choices, "resident", 0, std::max<Index>(0, layers_ - choices.slots),
+    grow(choices, "resident", choices.resident,
+         std::max<Index>(choices.resident, layers_ - choices.slots),
          [](Choices& c, Index n) { c.resident = n; });
   }
 

@@ -16,6 +16,7 @@ TrainListWriter::TrainListWriter(const Model& model, const Choices& choices, con
 void TrainListWriter::prologue(InstructionList& list) {
   writer_.begin(list);
   writer_.upload_constants();
+  writer_.states_up();
   for (const BufferId accumulator : layout_.accumulators) writer_.zero(accumulator, 1);
   if (model_.config().tied_embeddings) {
     writer_.zero(layout_.table_accumulator, 0);
@@ -285,12 +286,17 @@ void TrainListWriter::finish_gradient(Index unit, Index wave, BufferId accumulat
          .wave = id(wave),
          .cost = {.peer_bytes = 2 * elements * 4 * (choices_.replicas - 1) / choices_.replicas}},
         {{accumulator, Role::gradient, Access::read_write}});
+  finish_on_wire(unit, wave, accumulator, elements);
+}
+
+void TrainListWriter::finish_on_wire(Index unit, Index wave, BufferId accumulator, Index elements) {
   // Behind a sum over ranks it would hold up the next unit's backward pass.
   const StreamId reducing = choices_.ranks() > 1 ? StreamId::scatter : StreamId::compute;
-  const Index piece = choices_.staging_elements;
+  const bool stays = choices_.updates_on_device(unit);
+  const Index piece = stays ? elements : choices_.staging_elements;
   for (Index first = 0; first < elements; first += piece) {
     const Index count = std::min(piece, elements - first);
-    const BufferId wire = free_wires_.acquire();
+    const BufferId wire = stays ? layout_.device_gradient[at(unit)] : free_wires_.acquire();
     writer_.add({.op = OpCode::reduce,
                  .stream = reducing,
                  .unit = id(unit),
@@ -307,12 +313,12 @@ void TrainListWriter::finish_gradient(Index unit, Index wave, BufferId accumulat
                  .wave = id(wave),
                  .first = first,
                  .count = count,
-                 .cost = {.link_bytes = count * size_of(choices_.wire())}},
-                {{wire, Role::wire, Access::read},
+                 .cost = {.link_bytes = stays ? 0 : count * size_of(choices_.wire())}},
+                {{stays ? -1 : wire, Role::wire, Access::read},
                  {layout_.partials_of[at(unit)], Role::partials, Access::read},
-                 {layout_.host_gradient[at(unit)], Role::host_gradient, Access::write},
+                 {stays ? -1 : layout_.host_gradient[at(unit)], Role::host_gradient, Access::write},
                  {layout_.host_partials_of[at(unit)], Role::host_partials, Access::write}});
-    free_wires_.release(wire);
+    if (!stays) free_wires_.release(wire);
   }
 }
 

@@ -39,6 +39,8 @@ class TrainListWriter {
   void carry_up(Index unit, Index wave, BufferId accumulator);
   /// The wave is done with a unit's gradient: down as fp32, or finished on the wire.
   void finish_gradient(Index unit, Index wave, BufferId accumulator);
+  /// Norm and wire type of the whole gradient, and what of them the host needs.
+  void finish_on_wire(Index unit, Index wave, BufferId accumulator, Index elements);
 
   [[nodiscard]] Index micro_batches(Index wave) const {
     return choices_.wave_begin(wave + 1) - choices_.wave_begin(wave);

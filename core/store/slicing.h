@@ -32,6 +32,11 @@ struct Slicing {
   [[nodiscard]] Index padded(Index slab_elements) const { return count * slice(slab_elements); }
   /// Where this rank's slice begins in the slab.
   [[nodiscard]] Index begin(Index slab_elements) const { return index * slice(slab_elements); }
+  /// The elements of a slab that this rank's slice is.
+  [[nodiscard]] ElementRange elements(Index slab_elements) const {
+    const Index first = begin(slab_elements);
+    return {first, first + slice(slab_elements)};
+  }
   /// The elements of `param`, counted from its own first one, that lie in this rank's slice of its
   /// unit's slab. Empty where none do.
   [[nodiscard]] ElementRange held(const Unit& unit, const ParamDesc& param) const {

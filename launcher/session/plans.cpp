@@ -181,6 +181,8 @@ std::string describe(const Choices& c, const Model& model) {
                           kept(Keep::all), kept(Keep::attention), layers);
   }
   if (c.resident > 0) text += fmt::format(", {} resident blocks", c.resident);
+  if (c.device_states > 0)
+    text += fmt::format(", {} of {} units updated on the device", c.device_states, layers + 2);
   text += fmt::format(", embedding by {}, attention {}, head chunk {}",
                       c.embedding == EmbeddingMode::table ? "table" : "rows",
                       ops::name(c.compute.attention), c.compute.head_chunk);

@@ -107,6 +107,7 @@ Rig::Rig(const ModelConfig& config, const Choices& rig_choices, const RigOptions
   plans.train = make_plan(model, choices);
   Choices evaluate = choices;
   evaluate.purpose = Purpose::evaluate;
+  evaluate.device_states = 0;
   plans.evaluate = make_plan(model, evaluate);
   engine = std::make_unique<Engine>(*device, *ops, model, *store, pool, std::move(plans),
                                     std::move(groups));

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
 
 #include "tests/engine/engine_rig.h"
 #include "tests/plan/plan_grid.h"
@@ -58,6 +59,34 @@ TEST(Threads, CountChangesNothing) {
     options.update_threads = threads;
     EXPECT_TRUE(Rig(c.config, c.choices, options).run(kSteps) == one) << threads;
   }
+}
+
+/// The host's copy is behind until somebody asks, also when the last step was skipped and nothing
+/// is pending; evaluation takes the device's memory, and the states come back to it.
+TEST(DeviceStates, AreOnTheHostWheneverSomebodyLooks) {
+  const PlanCase on_device = case_named("device_states_all");
+  const auto run = [&](const Choices& choices) {
+    Rig rig(on_device.config, choices);
+    std::vector<Snapshot> seen;
+    const auto look = [&] {
+      rig.engine->flush();
+      seen.push_back(rig.snapshot());
+    };
+    rig.step(0);
+    rig.step(1);
+    rig.step(2, std::numeric_limits<float>::infinity());
+    look();
+    const Batch batch = rig.batch(7);
+    const auto losses = rig.engine->evaluate(batch.inputs);
+    Snapshot evaluated;
+    evaluated.losses.assign(losses.begin(), losses.end());
+    seen.push_back(evaluated);
+    rig.step(3);
+    rig.step(4);
+    look();
+    return seen;
+  };
+  EXPECT_TRUE(run(on_device.choices) == run(case_named("plain").choices));
 }
 
 /// Between keys: other micro-batches are other sums of the same products.

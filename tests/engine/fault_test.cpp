@@ -137,6 +137,20 @@ const Fault kFaults[] = {
        forget_waits(p, OpCode::snapshot, OpCode::update);
      },
      &RigOptions::slow_updates},
+    {"a_unit_on_the_device_is_not_updated", "device_states_all",
+     [](Plan& p) {
+       nth(p, OpCode::device_update, 2).unit = nth(p, OpCode::device_update, 3).unit;
+     }},
+    {"states_on_the_device_meet_anothers_gradient", "device_states_all",
+     [](Plan& p) {
+       confuse(p, nth(p, OpCode::device_update, 2), nth(p, OpCode::device_update, 3), Role::wire);
+     }},
+    {"a_snapshot_that_does_not_wait_for_what_comes_down", "device_states_some_tied",
+     [](Plan& p) { forget_waits(p, OpCode::snapshot, OpCode::state_down); },
+     &RigOptions::slow_copies},
+    {"states_come_down_over_what_a_reader_still_reads", "device_states_embedding",
+     [](Plan& p) { forget_waits(p, OpCode::state_down, OpCode::snapshot); },
+     &RigOptions::slow_reader},
     {"a_unit_is_handed_over_twice", "tied",
      [](Plan& p) { nth(p, OpCode::snapshot, 2).unit = nth(p, OpCode::snapshot, 1).unit; }},
 };

@@ -63,7 +63,7 @@ struct Fixture {
   void step(std::int64_t t, DType wire) {
     for (Index unit = 0; unit < model().unit_count(); ++unit) {
       fill_gradient(unit, static_cast<std::uint64_t>(100 * t + unit), wire);
-      update_unit(store, unit, {}, 1e-2, 0.5, t, wire, pool);
+      update_unit(store, unit, {.options = {}, .lr = 1e-2, .clip = 0.5, .step = t}, wire, pool);
     }
   }
   [[nodiscard]] std::vector<std::byte> state(Index unit) const {
@@ -102,7 +102,7 @@ TEST(UnitUpdate, EachParameterGetsItsOwnGroup) {
                                   store.gradient(unit),
                                   wire};
             ops::cpu::adamw_update_portable(slab.part(param.offset, param.elements()),
-                                  adamw_coefficients({}, 1e-2, 0.5, t, param.decay));
+                                            adamw_coefficients({}, 1e-2, 0.5, t, param.decay));
             seen[param.decay ? 1 : 0] = true;
           }
         }
@@ -132,7 +132,9 @@ TEST(UnitUpdate, ABf16WireInAWideSlabIsTheSameUpdate) {
   wide.step(1, DType::bf16);
   for (Index unit = 0; unit < narrow.model().unit_count(); ++unit)
     EXPECT_EQ(narrow.state(unit), wide.state(unit));
-  EXPECT_THROW(update_unit(narrow.store, 0, {}, 1e-2, 1, 2, DType::f32, narrow.pool), LogicError);
+  EXPECT_THROW(update_unit(narrow.store, 0, {.options = {}, .lr = 1e-2, .clip = 1, .step = 2},
+                           DType::f32, narrow.pool),
+               LogicError);
 }
 
 TEST(UnitUpdate, PaddingStaysZero) {
@@ -167,7 +169,8 @@ TEST(UnitUpdate, AllocatesNothing) {
   fixture.step(1, DType::bf16);
   const std::int64_t before = allocations;
   for (Index unit = 0; unit < fixture.model().unit_count(); ++unit)
-    update_unit(fixture.store, unit, {}, 1e-2, 0.5, 2, DType::bf16, fixture.pool);
+    update_unit(fixture.store, unit, {.options = {}, .lr = 1e-2, .clip = 0.5, .step = 2},
+                DType::bf16, fixture.pool);
   EXPECT_EQ(allocations, before);
 }
 

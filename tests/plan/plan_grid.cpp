@@ -69,6 +69,28 @@ std::vector<PlanCase> plan_grid() {
     c.slots = 1;
     c.waves = 2;
   });
+  add("device_states_embedding", false, [](Choices& c) { c.device_states = 1; });
+  add("device_states_some_tied", true, [](Choices& c) {
+    c.device_states = 3;
+    c.resident = 3;
+    c.device_boundaries = 2;
+  });
+  add("device_states_all", false, [](Choices& c) {
+    c.device_states = 7;
+    c.resident = 5;
+  });
+  add("device_states_segments", true, [](Choices& c) {
+    c.device_states = 6;
+    c.resident = 5;
+    c.segment = 2;
+    c.device_boundaries = 1;
+  });
+  add("device_states_split_masters", true, [](Choices& c) {
+    c.compute.type = DType::bf16;
+    c.master = MasterFormat::split;
+    c.device_states = 7;
+    c.resident = 5;
+  });
   add("rows", false, [](Choices& c) { c.embedding = EmbeddingMode::rows; });
   add("rows_tied_waves", true, [](Choices& c) {
     c.embedding = EmbeddingMode::rows;
@@ -126,6 +148,8 @@ std::vector<PlanCase> several_ranks_cases() {
   add("replicas_waves", "waves", {}, 3);
   add("hybrid_waves_segments", "waves_segments", {2, 1}, 2);
   add("hybrid_tied", "tied", {2, 0}, 2);
+  add("shards_device_states", "device_states_some_tied", {2, 1}, 1);
+  add("hybrid_device_states", "device_states_all", {2, 0}, 2);
   add("shards_evaluate", "evaluate", {2, 1}, 1);
   add("shards_generate", "generate", {2, 0}, 2);
   return cases;

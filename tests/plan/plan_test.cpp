@@ -68,7 +68,9 @@ TEST_P(Grid, FetchesAreAsFewAsDesigned) {
   for (Index b = 0; b < c.config.layers; ++b) {
     const bool resident = b < c.choices.resident;
     const bool held = train && b >= last_segment;
-    const int expected = resident ? 1 : waves * (train && !held ? 2 : 1);
+    const int expected = c.choices.updates_on_device(b + 1) ? 0
+                         : resident                         ? 1
+                                                            : waves * (train && !held ? 2 : 1);
     EXPECT_EQ(fetches[static_cast<std::size_t>(b + 1)], expected) << "block " << b;
     EXPECT_EQ(recomputed[static_cast<std::size_t>(b + 1)],
               train ? static_cast<int>(c.choices.micro_batches) : 0);

@@ -255,6 +255,7 @@ TEST(Planner, MemoryGoesWhereTheTimeGoes) {
   const Model model(preset("qwen2.5-7b"));
   PlanRequest request = request_for_7b();
   request.rates = assumed_rates(DeviceKind::cuda, DType::bf16);
+  request.forced = {{"device-states", "0"}};
   const Choices computing = choose(model, request);
   EXPECT_LT(computing.device_boundaries, model.config().layers);
   EXPECT_GT(std::ranges::count(computing.keep, Keep::attention), 10);
@@ -267,6 +268,45 @@ TEST(Planner, MemoryGoesWhereTheTimeGoes) {
   const Choices forced = choose(model, request);
   EXPECT_EQ(forced.device_boundaries, 28);
   EXPECT_EQ(forced.resident, 3);
+}
+
+/// States live on the device where the host cannot keep up and the memory is there.
+TEST(Planner, StatesGoWhereTheUpdateIsFaster) {
+  const Model model(preset("qwen2.5-7b"));
+  PlanRequest request = request_for_7b();
+  request.sequences = 2;
+  request.device_memory = 130 * kGiB;
+  request.rates = assumed_rates(DeviceKind::cuda, DType::bf16);
+  request.rates->update = 3e9;
+  const Choices slow_host = choose(model, request);
+  EXPECT_GT(slow_host.device_states, model.unit_count() / 2);
+  EXPECT_EQ(check(make_plan(model, slow_host)).text(), "");
+  request.device_memory = 16 * kGiB;
+  EXPECT_LT(choose(model, request).device_states, 3) << "what is not there is not spent";
+  // A host that is never waited for is left its work.
+  request.device_memory = 130 * kGiB;
+  request.rates->update = 1e15;
+  request.rates->to_device = request.rates->to_host = 1e15;
+  EXPECT_EQ(choose(model, request).device_states, 0);
+  request.forced = {{"device-states", "3"}};
+  const Choices forced = choose(model, request);
+  EXPECT_EQ(forced.device_states, 3);
+  EXPECT_GE(forced.resident, 2);
+}
+
+TEST(Choices, RefuseStatesOnTheDeviceThatCannotBe) {
+  const Model model(grid_config(false));
+  const auto refuses = [&](auto&& change) {
+    Choices choices = case_named("device_states_some_tied").choices;
+    change(choices);
+    EXPECT_THROW(validate(choices, model), UserError);
+  };
+  refuses([](Choices& c) { c.waves = 2; });
+  refuses([](Choices& c) { c.resident = 1; });
+  refuses([](Choices& c) { c.embedding = EmbeddingMode::rows; });
+  refuses([](Choices& c) { c.device_states = 8; });
+  refuses([](Choices& c) { c.device_states = -1; });
+  refuses([](Choices& c) { c.purpose = Purpose::evaluate; });
 }
 
 TEST(Simulator, FindsWhatBounds) {
