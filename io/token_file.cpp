@@ -23,7 +23,7 @@ struct Layout {
 };
 
 // llm.c: 256 32-bit numbers, the first three being magic, version and count.
-constexpr Index kLlmcHeader = 256 * 4;
+constexpr Index kLlmcHeader = Index{256} * 4;
 constexpr std::int32_t kLlmcTokens16 = 20240520;
 constexpr std::int32_t kLlmcTokens32 = 20240801;
 struct OtherFile {

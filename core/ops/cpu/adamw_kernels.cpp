@@ -142,8 +142,8 @@ std::vector<AdamWKernel> adamw_kernels() {
 }
 
 const AdamWKernel& best_adamw_kernel() {
-  static const AdamWKernel kernel = adamw_kernels().front();
-  return kernel;
+  static const AdamWKernel kBest = adamw_kernels().front();
+  return kBest;
 }
 
 }  // namespace megatrain::ops::cpu
