@@ -138,6 +138,10 @@ std::string format_seconds(double seconds) {
   return fmt::format("{}h {:02}m", whole / 3600, whole % 3600 / 60);
 }
 
+std::string precise_seconds(double seconds) {
+  return seconds < 1 ? fmt::format("{:.2f} ms", seconds * 1e3) : fmt::format("{:.3f} s", seconds);
+}
+
 std::string format_flops(double flops) {
   constexpr std::array kUnits = {"", "k", "M", "G", "T", "P"};
   std::size_t unit = 0;

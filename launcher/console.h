@@ -60,6 +60,8 @@ class StepConsole final : public MetricsSink {
 
 /// "350 ms", "1m 05s", "2h 03m".
 std::string format_seconds(double seconds);
+/// "12.34 ms", "5.439 s": for what is compared.
+std::string precise_seconds(double seconds);
 /// "1.23 TFLOP/s".
 std::string format_flops(double flops);
 

@@ -30,6 +30,8 @@ constexpr Index kBoundaryQuarters = 4;
 constexpr std::array<Index, 4> kStateEighths = {1, 2, 4, 8};
 /// Choices that save less than this are not worth their memory: predictions are not that exact.
 constexpr double kWorthwhile = 0.999;
+/// The same for more waves than memory asks for, which take host memory too.
+constexpr double kWorthMoreWaves = 0.98;
 /// Room for the logits of a head chunk: so much that the product that makes the table's gradient
 /// computes longer than it reads and writes the fp32 accumulator.
 constexpr Index kLogitsBytes = Index{640} << 20;
@@ -59,20 +61,47 @@ class Chooser {
 
   Choices run() {
     for (const Index batch : micro_batch_candidates())
-      for (const Index waves : wave_candidates(request_.sequences / batch)) {
-        Choices choices = leanest(batch, waves);
-        if (choices.waves > choices.micro_batches) continue;
-        validate(choices, model_);
-        relieve_host(choices);
-        if (!fits(choices)) continue;
-        if (request_.purpose == Purpose::train) improve(choices);
-        validate(choices, model_);
-        return choices;
+      if (const std::optional<Choices> choices = best_of(batch)) {
+        validate(*choices, model_);
+        return *choices;
       }
     refuse();
   }
 
  private:
+  /// The best choices for a micro-batch; none where none fit. That is the fewest waves, unless more
+  /// are faster: each fetches the model and carries its gradients once more, but keeps more of what
+  /// backward needs.
+  std::optional<Choices> best_of(Index batch) const {
+    std::optional<Choices> best;
+    double fastest = 0;
+    for (const Index waves : wave_candidates(request_.sequences / batch)) {
+      Choices choices = leanest(batch, waves);
+      if (choices.waves > choices.micro_batches) continue;
+      validate(choices, model_);
+      relieve_host(choices);
+      if (!fits(choices)) continue;
+      if (request_.purpose == Purpose::train) improve(choices);
+      if (!compares(choices) || waves_decide_bits(choices)) return choices;
+      const double time = seconds(choices);
+      if (best && time > fastest * kWorthMoreWaves) continue;
+      best = choices;
+      fastest = time;
+    }
+    return best;
+  }
+
+  /// Whether plans are told apart by their predicted times.
+  [[nodiscard]] bool compares(const Choices& choices) const {
+    return request_.rates && request_.purpose == Purpose::train &&
+           3 * layers_ * choices.micro_batches <= kMostCompared;
+  }
+
+  /// Then rates, which differ from machine to machine, have no say.
+  [[nodiscard]] bool waves_decide_bits(const Choices& choices) const {
+    return model_.config().tied_embeddings || choices.ranks() > 1;
+  }
+
   /// As large as matrix products profit from, then ever smaller.
   std::vector<Index> micro_batch_candidates() const {
     if (is_forced(request_, "micro-batch")) {
@@ -86,9 +115,10 @@ class Chooser {
     return candidates;
   }
 
-  /// One wave whenever it fits: each further one costs a fetch and a carry of the whole model.
+  /// The fewest first: each further one costs a fetch and a carry of the whole model.
   std::vector<Index> wave_candidates(Index micro_batches) const {
     if (is_forced(request_, "waves")) return {1};  // leanest() applies the forced number
+    if (is_forced(request_, "device-states") && leanest(1, 1).device_states > 0) return {1};
     std::vector<Index> candidates;
     for (Index waves = 1; waves <= micro_batches; waves *= 2) candidates.push_back(waves);
     return candidates;
@@ -177,8 +207,7 @@ class Chooser {
   void improve(Choices& choices) const {
     const Choices lean = choices;
     const Index segments = ceil_div(layers_, lean.segment);
-    const Index instructions = 3 * layers_ * lean.micro_batches;
-    if (!request_.rates || instructions > kMostCompared) {
+    if (!compares(lean)) {
       choices = spend(lean, segments, /*weights_first=*/false);
       return;
     }

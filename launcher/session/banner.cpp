@@ -55,7 +55,7 @@ void print_banner(Console& console, const ModelSource& source, const Model& mode
                            format_bytes(machine.device_memory), reserve,
                            format_bytes(plans.pinned_bytes()), format_bytes(store)));
   console.line(fmt::format("predicted step: {}, bound by {} (rates: {})",
-                           format_seconds(prediction.simulation.step_seconds),
+                           precise_seconds(prediction.simulation.step_seconds),
                            bound_text(prediction.simulation), prediction.rates.source));
 }
 

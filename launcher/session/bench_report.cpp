@@ -11,11 +11,6 @@ namespace megatrain::launcher {
 
 namespace {
 
-/// "12.3 ms": finer than format_seconds(), for what is compared.
-std::string precise(double seconds) {
-  return seconds < 1 ? fmt::format("{:.2f} ms", seconds * 1e3) : fmt::format("{:.3f} s", seconds);
-}
-
 std::string gigabytes(double rate) { return fmt::format("{:.2f} GB/s", rate / 1e9); }
 
 double share(double part, double whole) { return whole > 0 ? 100 * part / whole : 0; }
@@ -42,7 +37,7 @@ std::string call_line(const MeasuredCall& call, const Ceilings& ceilings) {
                                                  : call.op;
   const double rate = rate_of(call);
   return fmt::format("  {:<20} {:<34} {:>4} x {:>10} {:>15} {:>4.0f} %\n", what, call.shape,
-                     call.count, precise(call.seconds),
+                     call.count, precise_seconds(call.seconds),
                      call.work.bytes > 0 ? gigabytes(rate) : format_flops(rate),
                      share_of(call, ceilings));
 }
@@ -196,8 +191,8 @@ std::string steps_text(const BenchReport& report) {
   const double median = run.median();
   std::string text =
       fmt::format("step: median {} of {}, min {}, max {}, spread {:.1f} % of the median\n",
-                  precise(median), run.seconds.size(), precise(run.least()), precise(run.most()),
-                  share(run.most() - run.least(), median));
+                  precise_seconds(median), run.seconds.size(), precise_seconds(run.least()),
+                  precise_seconds(run.most()), share(run.most() - run.least(), median));
   text += fmt::format("speed: {:.0f} tokens/s, {} of the model, {:.3f} of the ceiling of products",
                       report.tokens_per_second(), format_flops(report.model_flops()),
                       report.model_flops() / report.ceilings.rates.flops);
@@ -206,15 +201,15 @@ std::string steps_text(const BenchReport& report) {
                             format_flops(report.peak), report.peak_source)
               : ", MFU unknown (no data sheet; --peak)\n";
   text += fmt::format("predicted: {}, error {:+.1f} %, bound by {}\n",
-                      precise(report.prediction.step_seconds), 100 * report.prediction_error(),
-                      bound_text(report.prediction));
+                      precise_seconds(report.prediction.step_seconds),
+                      100 * report.prediction_error(), bound_text(report.prediction));
   text += fmt::format("\n{:<20} {:>12} {:>10} {:>12}\n", "where a step went", "traced", "",
                       "predicted");
   const StepBreakdown& traced = report.traced.breakdown;
   const StepBreakdown& predicted = report.predicted.breakdown;
   const auto row = [&](std::string_view what, double a, double b) {
-    text += fmt::format("{:<20} {:>12} {:>5.1f} %   {:>12} {:>5.1f} %\n", what, precise(a),
-                        share(a, traced.seconds), precise(b), share(b, predicted.seconds));
+    text += fmt::format("{:<20} {:>12} {:>5.1f} %   {:>12} {:>5.1f} %\n", what, precise_seconds(a),
+                        share(a, traced.seconds), precise_seconds(b), share(b, predicted.seconds));
   };
   for (std::size_t p = 0; p < kStepParts; ++p)
     row(name(static_cast<StepPart>(p)), traced.parts[p], predicted.parts[p]);

@@ -294,6 +294,31 @@ TEST(Planner, StatesGoWhereTheUpdateIsFaster) {
   EXPECT_GE(forced.resident, 2);
 }
 
+/// A step that is too long to keep what backward needs is cut into waves that are not, where that
+/// decides no bits.
+TEST(Planner, WavesAreAsLongAsTheyPay) {
+  PlanRequest request = request_for_7b();
+  request.sequence = 1024;
+  request.sequences = 512;
+  request.device_memory = 139 * kGiB;
+  request.rates = assumed_rates(DeviceKind::cuda, DType::bf16);
+  const Model model(preset("qwen2.5-7b"));
+  const Choices cut = choose(model, request);
+  EXPECT_GT(cut.waves, 2);
+  EXPECT_EQ(std::ranges::count(cut.keep, Keep::all), model.config().layers);
+  EXPECT_EQ(check(make_plan(model, cut)).text(), "");
+  // The host has no room for the gradients that waves carry.
+  request.host_memory = 105 * kGiB;
+  EXPECT_EQ(choose(model, request).waves, 1);
+  request.host_memory = 0;
+  request.rates->to_device = request.rates->to_host = 1e9;
+  EXPECT_EQ(choose(model, request).waves, 1);
+  const Model tied(preset("qwen2.5-0.5b"));
+  request.rates = assumed_rates(DeviceKind::cuda, DType::bf16);
+  request.device_memory = 24 * kGiB;
+  EXPECT_EQ(choose(tied, request).waves, 1);
+}
+
 TEST(Choices, RefuseStatesOnTheDeviceThatCannotBe) {
   const Model model(grid_config(false));
   const auto refuses = [&](auto&& change) {
