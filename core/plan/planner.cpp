@@ -84,9 +84,12 @@ class Chooser {
       if (request_.purpose == Purpose::train) improve(choices);
       if (!compares(choices) || waves_decide_bits(choices)) return choices;
       const double time = seconds(choices);
-      if (best && time > fastest * kWorthMoreWaves) continue;
-      best = choices;
-      fastest = time;
+      if (!best || time < fastest * kWorthMoreWaves) {
+        best = choices;
+        fastest = time;
+      }
+      // Shorter waves could keep no more.
+      if (std::ranges::count(choices.keep, Keep::all) == layers_) break;
     }
     return best;
   }
