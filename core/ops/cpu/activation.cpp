@@ -11,8 +11,7 @@
 #include "core/ops/cpu/simd-inl.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace megatrain::ops::cpu {
-namespace HWY_NAMESPACE {
+namespace megatrain::ops::cpu::HWY_NAMESPACE {
 
 template <class T>
 void swiglu_forward_of(const SwigluForward& op, Range rows) {
@@ -101,8 +100,7 @@ void gelu_backward_range(const GeluBackward& op, Range range) {
                         : gelu_backward_of<bfloat16>(op, range);
 }
 
-}  // namespace HWY_NAMESPACE
-}  // namespace megatrain::ops::cpu
+}  // namespace megatrain::ops::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE

@@ -15,8 +15,7 @@
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace megatrain::ops::cpu {
-namespace HWY_NAMESPACE {
+namespace megatrain::ops::cpu::HWY_NAMESPACE {
 
 // Same bits everywhere needs a true fused multiply-add, IEEE division and square root and
 // denormals: not emulated targets, not 32-bit ARM.
@@ -118,8 +117,7 @@ AdamWFunction vector_kernel() { return nullptr; }
 
 #endif
 
-}  // namespace HWY_NAMESPACE
-}  // namespace megatrain::ops::cpu
+}  // namespace megatrain::ops::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE

@@ -22,8 +22,7 @@
 // So a softmax over passing keys is element-wise, and no tile is transposed twice.
 
 HWY_BEFORE_NAMESPACE();
-namespace megatrain::ops::cpu {
-namespace HWY_NAMESPACE {
+namespace megatrain::ops::cpu::HWY_NAMESPACE {
 
 constexpr Index kTile = kAttentionTile;
 
@@ -377,8 +376,7 @@ void attention_query_tile(const AttentionBackward& op, const float* sums, Index 
     backward_tile_of<bfloat16, false>(op, sums, batch, head, tile);
 }
 
-}  // namespace HWY_NAMESPACE
-}  // namespace megatrain::ops::cpu
+}  // namespace megatrain::ops::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE

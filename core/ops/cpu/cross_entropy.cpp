@@ -13,8 +13,7 @@
 #include "core/ops/cpu/simd-inl.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace megatrain::ops::cpu {
-namespace HWY_NAMESPACE {
+namespace megatrain::ops::cpu::HWY_NAMESPACE {
 
 template <class T>
 HWY_INLINE float row_maximum(const T* x, Index columns) {
@@ -150,8 +149,7 @@ void cross_entropy_tokens(const CrossEntropy& op, Range tokens) {
     cross_entropy_of<bfloat16>(op, tokens);
 }
 
-}  // namespace HWY_NAMESPACE
-}  // namespace megatrain::ops::cpu
+}  // namespace megatrain::ops::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE

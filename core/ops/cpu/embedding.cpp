@@ -11,8 +11,7 @@
 #include "core/ops/cpu/simd-inl.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace megatrain::ops::cpu {
-namespace HWY_NAMESPACE {
+namespace megatrain::ops::cpu::HWY_NAMESPACE {
 
 template <class T>
 void embed_of(const EmbeddingForward& op, Range tokens) {
@@ -77,8 +76,7 @@ void position_gradient(const PositionBackward& op, Range positions) {
                         : position_gradient_of<bfloat16>(op, positions);
 }
 
-}  // namespace HWY_NAMESPACE
-}  // namespace megatrain::ops::cpu
+}  // namespace megatrain::ops::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE

@@ -13,8 +13,7 @@
 #include "core/ops/cpu/simd-inl.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace megatrain::ops::cpu {
-namespace HWY_NAMESPACE {
+namespace megatrain::ops::cpu::HWY_NAMESPACE {
 
 template <class T>
 HWY_INLINE float row_mean(const T* x, Index columns) {
@@ -131,8 +130,7 @@ void sum_partials(const float* partials, Index groups, Index columns, Range rang
   });
 }
 
-}  // namespace HWY_NAMESPACE
-}  // namespace megatrain::ops::cpu
+}  // namespace megatrain::ops::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE

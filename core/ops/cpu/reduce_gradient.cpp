@@ -13,8 +13,7 @@
 #include "core/ops/cpu/simd-inl.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace megatrain::ops::cpu {
-namespace HWY_NAMESPACE {
+namespace megatrain::ops::cpu::HWY_NAMESPACE {
 
 /// Sum of squares of `count` values, exact products, fp64 sums.
 HWY_INLINE double square_sum(const float* x, Index count) {
@@ -62,8 +61,7 @@ void reduce_chunk(const ReduceGradient& op, Index chunk) {
   for_lanes(count, [&](Index i, auto span) HWY_ATTR { store(load(x + i, span), wire + i, span); });
 }
 
-}  // namespace HWY_NAMESPACE
-}  // namespace megatrain::ops::cpu
+}  // namespace megatrain::ops::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE

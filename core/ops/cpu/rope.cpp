@@ -11,8 +11,7 @@
 #include "core/ops/cpu/simd-inl.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace megatrain::ops::cpu {
-namespace HWY_NAMESPACE {
+namespace megatrain::ops::cpu::HWY_NAMESPACE {
 
 template <class T>
 void rotate_tokens_of(const Rope& op, Range tokens) {
@@ -43,8 +42,7 @@ void rotate_tokens(const Rope& op, Range tokens) {
     rotate_tokens_of<bfloat16>(op, tokens);
 }
 
-}  // namespace HWY_NAMESPACE
-}  // namespace megatrain::ops::cpu
+}  // namespace megatrain::ops::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE

@@ -18,8 +18,7 @@
 #include "core/base/types.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace megatrain::ops::cpu {
-namespace HWY_NAMESPACE {
+namespace megatrain::ops::cpu::HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
@@ -119,8 +118,7 @@ HWY_INLINE Logistic logistic(FloatVec x) {
   return {hn::IfThenElse(negative, small, large), hn::IfThenElse(negative, large, small)};
 }
 
-}  // namespace HWY_NAMESPACE
-}  // namespace megatrain::ops::cpu
+}  // namespace megatrain::ops::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #endif  // per-target include guard

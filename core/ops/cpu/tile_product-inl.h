@@ -12,8 +12,7 @@
 #include "core/ops/cpu/simd-inl.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace megatrain::ops::cpu {
-namespace HWY_NAMESPACE {
+namespace megatrain::ops::cpu::HWY_NAMESPACE {
 
 /// Rows and widths of every tile are padded to this: whole register blocks on every set.
 constexpr Index kTilePad = 16;
@@ -75,8 +74,7 @@ HWY_INLINE void tile_product(LeftTile a, const float* b, Index b_pitch, Index ro
   }
 }
 
-}  // namespace HWY_NAMESPACE
-}  // namespace megatrain::ops::cpu
+}  // namespace megatrain::ops::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #endif  // per-target include guard

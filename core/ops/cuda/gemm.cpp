@@ -94,7 +94,8 @@ Layout make_layout(DType type, Index rows, Index columns, Index pitch) {
 
 template <class Value>
 void set(const Description& description, cublasLtMatmulDescAttributes_t attribute, Value value) {
-  check(cublasLtMatmulDescSetAttribute(description.get(), attribute, &value, sizeof(value)),
+  check(cublasLtMatmulDescSetAttribute(description.get(), attribute,
+                                       static_cast<const void*>(&value), sizeof(value)),
         "describing a product");
 }
 
