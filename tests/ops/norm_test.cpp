@@ -120,7 +120,12 @@ class NormTest : public OpTest {
                                           {65, 33},
                                           {200, 129},
                                           {17, 1023},
-                                          {5, 4096}})
+                                          {130, 896},
+                                          {150, 1600},
+                                          {66, 3584},
+                                          {5, 4096},
+                                          {65, 5120},
+                                          {3, 9000}})
         all.push_back({kind, rows, columns});
     return all;
   }
