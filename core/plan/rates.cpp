@@ -47,13 +47,14 @@ bool is_usable(double rate) { return rate > 0 && rate < 1e18; }
 Rates assumed_rates(DeviceKind kind, DType compute) {
   Rates rates;
   if (kind == DeviceKind::cuda) {
-    rates.flops = compute == DType::bf16 ? 600e12 : 40e12;
-    rates.attention = compute == DType::bf16 ? 400e12 : 20e12;
-    rates.attention_backward = compute == DType::bf16 ? 300e12 : 20e12;
-    rates.device_bandwidth = 3e12;
-    rates.to_device = rates.to_host = 50e9;
-    rates.update = 3e9;
-    rates.launch = 5e-6;
+    // What `megatrain bench` finds on an H200 beside 16 cores (docs/benchmarks).
+    rates.flops = compute == DType::bf16 ? 660e12 : 40e12;
+    rates.attention = compute == DType::bf16 ? 600e12 : 20e12;
+    rates.attention_backward = compute == DType::bf16 ? 420e12 : 20e12;
+    rates.device_bandwidth = 3.3e12;
+    rates.to_device = rates.to_host = 54e9;
+    rates.update = 5e9;
+    rates.launch = 4e-6;
     rates.disk = 2e9;
     assume_ranks(rates);
   } else {

@@ -59,11 +59,13 @@ void bench(const BenchOptions& options) {
   (void)training_options(options.run);
   const Model model(source.config);
   Machine machine = open_machine(options.run.machine, model, Presence::required);
-  RunPlans plans =
-      plan_run(options.run, machine, model,
-               options.run.key ? std::optional(read_key(*options.run.key)) : std::nullopt);
-  const Plan plan = plans.train;
-  const Choices measured = measured_choices(options, plan.choices);
+  const auto plans_by = [&](const Rates& rates) {
+    return plan_run(options.run, machine, model, rates,
+                    options.run.key ? std::optional(read_key(*options.run.key)) : std::nullopt);
+  };
+  // A first plan says which shapes to measure; what is measured then decides on the plan that runs.
+  const Choices measured =
+      measured_choices(options, plans_by(rates_of(options.run, machine)).train.choices);
 
   BenchReport report;
   report.model = source.name;
@@ -72,10 +74,8 @@ void bench(const BenchOptions& options) {
   report.device = machine.kind;
   report.compute = machine.compute;
   report.threads = machine.threads;
-  report.plan = describe(plan.choices, model);
-  report.choices = plan.choices;
   report.measured_tokens = measured.micro_batch.tokens();
-  report.flops_per_token = model_flops_per_token(model, plan.choices.micro_batch.sequence);
+  report.flops_per_token = model_flops_per_token(model, measured.micro_batch.sequence);
   report.peak = options.run.peak.value_or(machine.peak_flops);
   report.peak_source = options.run.peak ? "given" : "data sheet";
   console.line(fmt::format("measuring {} in {}, shapes of {}, {} tokens", report.machine,
@@ -83,6 +83,10 @@ void bench(const BenchOptions& options) {
   ThreadPool pool(machine.threads);
   report.ceilings = measure_ceilings(machine, model, measured, pool, disk_of(options));
   const Rates& rates = report.ceilings.rates;
+  RunPlans plans = plans_by(rates);
+  const Plan plan = plans.train;
+  report.plan = describe(plan.choices, model);
+  report.choices = plan.choices;
   report.prediction = simulate(plan, rates);
   report.predicted = step_shares(plan, report.prediction.trace, rates);
   console.line(ceilings_text(report));

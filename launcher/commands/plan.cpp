@@ -158,7 +158,7 @@ void plan(const RunOptions& options) {
       open_machine(options.machine, model, Presence::planned, StoreContents::training,
                    {.ranks = ranks.slicing().count, .slicing = ranks.slicing()});
   const RunPlans plans =
-      plan_run(options, machine, model,
+      plan_run(options, machine, model, rates_of(options, machine),
                options.key ? std::optional(read_key(*options.key)) : std::nullopt, ranks);
   const Prediction prediction = predict(options, machine, plans.train);
   if (options.json) {

@@ -222,7 +222,7 @@ int train_together(const RunOptions& options, Preparation& run, const Model& mod
   StepGroups groups = team.connect();
   measure_again(machine, options.machine);
   team.agree(machine);
-  RunPlans plans = plan_run(options, machine, model, run.key, ranks);
+  RunPlans plans = plan_run(options, machine, model, rates_of(options, machine), run.key, ranks);
   team.require_same("the plan", describe(plans.train.choices, model));
   const Index model_bytes = model.parameter_count() * size_of(machine.compute);
   require_disk_space(run.folder, model_bytes);

@@ -126,12 +126,12 @@ Index RunPlans::pinned_bytes() const {
 }
 
 RunPlans plan_run(const RunOptions& options, const Machine& machine, const Model& model,
-                  const std::optional<SavedKey>& key, const DataRanks& ranks) {
+                  const Rates& rates, const std::optional<SavedKey>& key, const DataRanks& ranks) {
   RunPlans plans;
   PlanRequest request =
       make_request(machine, model, options.seq_len, step_sequences(options, ranks.share().ranks),
                    options.machine.deterministic, plans.notes);
-  request.rates = rates_of(options, machine);
+  request.rates = rates;
   request.slicing = ranks.slicing();
   request.replicas = ranks.replicas();
   request.forced = forced_by(options);

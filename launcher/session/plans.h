@@ -23,12 +23,13 @@ struct RunPlans {
   [[nodiscard]] Index pinned_bytes() const;
 };
 
+/// @param rates  what plans are told apart by
 /// @param key    what the run must give the bits of; nullopt: the planner is free
 /// @param ranks  of the run, which share each step evenly; the plan is this one's
 /// @throws UserError when the batch cannot be cut, a forced choice or key cannot be met, or the
 ///         budget is too small
 RunPlans plan_run(const RunOptions& options, const Machine& machine, const Model& model,
-                  const std::optional<SavedKey>& key, const DataRanks& ranks = DataRanks::alone());
+                  const Rates& rates, const std::optional<SavedKey>& key, const DataRanks& ranks = DataRanks::alone());
 
 /// A plan that gives the logits of one sequence of at most `context` tokens.
 Plan plan_generation(const MachineOptions& options, const Machine& machine, const Model& model,
