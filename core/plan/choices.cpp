@@ -47,6 +47,13 @@ void hold_states(Choices& choices, const Model& model, Index units) {
   choices.resident = std::max(choices.resident, std::min(units - 1, model.config().layers));
 }
 
+std::vector<bool> spread_evenly(Index count, Index blocks) {
+  std::vector<bool> chosen(static_cast<std::size_t>(blocks));
+  for (Index b = 0; b < blocks; ++b)
+    chosen[static_cast<std::size_t>(b)] = (b + 1) * count / blocks != b * count / blocks;
+  return chosen;
+}
+
 void validate(const Choices& choices, const Model& model) {
   const Index layers = model.config().layers;
   at_least(choices.micro_batch.batch, 1, "sequences a micro-batch");
@@ -85,6 +92,9 @@ void validate(const Choices& choices, const Model& model) {
   if (choices.staging_elements % ops::kNormChunk != 0)
     throw UserError(fmt::format("elements of a staging buffer are {}, but must be a multiple of {}",
                                 choices.staging_elements, ops::kNormChunk));
+  if (!choices.kept_on_host.empty() && static_cast<Index>(choices.kept_on_host.size()) != layers)
+    throw UserError(fmt::format("kept-on-host names {} blocks, but the model has {}",
+                                choices.kept_on_host.size(), layers));
   if (!choices.keep.empty()) {
     if (static_cast<Index>(choices.keep.size()) != layers)
       throw UserError(

@@ -44,7 +44,10 @@ struct Choices {
   /// which backward wants first. The rest are spilled to pinned host memory.
   Index device_boundaries = 0;
   EmbeddingMode embedding = EmbeddingMode::table;
-  std::vector<Keep> keep;      ///< per block; empty: boundary everywhere
+  std::vector<Keep> keep;  ///< per block; empty: boundary everywhere
+  /// Per block: what it keeps is spilled to pinned host memory, and comes back for backward. Empty:
+  /// nothing is.
+  std::vector<bool> kept_on_host;
   Index staging = 2;           ///< wire buffers between reduce and offload
   Index staging_elements = 0;  ///< of each; a multiple of ops::kNormChunk
   Index spill_buffers = 2;     ///< device buffers in flight between compute and spill
@@ -52,6 +55,10 @@ struct Choices {
   [[nodiscard]] DType wire() const { return compute.type; }
   [[nodiscard]] Keep keep_of(Index layer) const {
     return keep.empty() ? Keep::boundary : keep[static_cast<std::size_t>(layer)];
+  }
+  [[nodiscard]] bool spills_kept(Index layer) const {
+    return !kept_on_host.empty() && kept_on_host[static_cast<std::size_t>(layer)] &&
+           keep_of(layer) != Keep::boundary;
   }
   /// Bytes a host gradient element takes: 4 with an fp32 wire or a carry between waves.
   [[nodiscard]] Index gradient_bytes() const { return wire() == DType::f32 || waves > 1 ? 4 : 2; }
@@ -70,6 +77,10 @@ struct Choices {
 
 /// Sets device_states and what comes with them: resident weights, the whole table.
 void hold_states(Choices& choices, const Model& model, Index units);
+
+/// `count` of `blocks` blocks, as far from one another as can be: copies of one hide under the
+/// computing of the others.
+std::vector<bool> spread_evenly(Index count, Index blocks);
 
 /// Refuses choices that contradict one another or the model. @throws UserError
 void validate(const Choices& choices, const Model& model);

@@ -371,7 +371,9 @@ std::string ContentTracker::move(const InstructionList& list, const Instruction&
     case OpCode::spill:
     case OpCode::unspill: {
       const BufferId source = list.buffer(i, Role::source);
-      const Content expected{.kind = Kind::boundary, .unit = i.unit, .micro_batch = i.micro_batch};
+      // What enters a block, or what it keeps: who gets it back knows which.
+      const Kind kind = at(source).kind == Kind::kept ? Kind::kept : Kind::boundary;
+      const Content expected{.kind = kind, .unit = i.unit, .micro_batch = i.micro_batch};
       write(list.buffer(i, Role::destination), at(source));
       return expect(source, expected, "boundary");
     }

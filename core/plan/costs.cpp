@@ -72,6 +72,7 @@ Costs::Costs(const Model& model, const Choices& choices) {
     const Block block(model, b + 1, choices.compute, choices.micro_batch);
     const Keep keep = trains ? choices.keep_of(b) : Keep::boundary;
     BlockCosts costs;
+    costs.kept_bytes = block.kept_bytes(keep);
     costs.forward = cost([&](const ops::Ops& ops, Stream& s, const PartGroup& parts) {
       block.forward(ops, s, keep, with_output, parts);
     });

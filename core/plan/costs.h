@@ -19,6 +19,8 @@ class Costs {
   [[nodiscard]] const Cost& recompute(Index block, bool output) const {
     return output ? of(block).recompute_with_output : of(block).recompute;
   }
+  /// Bytes of what a block keeps of a micro-batch.
+  [[nodiscard]] Index kept_bytes(Index block) const { return of(block).kept_bytes; }
   [[nodiscard]] const Cost& backward(Index block) const { return of(block).backward; }
   /// Loss and gradients of a micro-batch.
   [[nodiscard]] const Cost& head() const { return head_; }
@@ -30,6 +32,7 @@ class Costs {
  private:
   struct BlockCosts {
     Cost forward, recompute, recompute_with_output, backward;
+    Index kept_bytes = 0;
   };
   [[nodiscard]] const BlockCosts& of(Index block) const {
     return blocks_[static_cast<std::size_t>(block)];

@@ -105,6 +105,14 @@ const std::vector<Setter>& setters() {
                                        {ops::name(cudnn), cudnn},
                                        {ops::name(cudnn_deterministic), cudnn_deterministic}});
        }},
+      {{"kept-on-host", "N", "blocks that spill to the host what they keep for backward"},
+       [](Choices& c, const Model& model, std::string_view n, std::string_view v) {
+         const Index layers = model.config().layers;
+         const Index count = integer(n, v);
+         if (count < 0 || count > layers)
+           throw UserError(fmt::format("{}={}: the model has {} blocks", n, v, layers));
+         c.kept_on_host = spread_evenly(count, layers);
+       }},
       {{"keep", "boundary|attention|all", "what every block keeps for its backward pass"},
        [](Choices& c, const Model& model, std::string_view n, std::string_view v) {
          c.keep.assign(static_cast<std::size_t>(model.config().layers), keep_level(n, v));

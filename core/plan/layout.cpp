@@ -99,18 +99,28 @@ Layout::Layout(const Model& model, const Choices& choices, PlanBuilder& builder)
   kept.resize(blocks);
   boundaries.resize(blocks);
   spill.resize(blocks);
+  kept_spill.resize(blocks);
   Index recomputed_bytes = 0;
+  Index transit_bytes = 0;
   Index temporary_bytes = Head(model, choices.compute, shape).temporary_bytes();
   for (Index b = 0; b < config.layers; ++b) {
     const Block block(model, b + 1, choices.compute, shape);
     const Keep keep = train ? choices.keep_of(b) : Keep::boundary;
     recomputed_bytes = std::max(recomputed_bytes, block.recomputed_bytes(keep));
     temporary_bytes = std::max(temporary_bytes, block.temporary_bytes());
-    if (const Index bytes = block.kept_bytes(keep); train && bytes > 0)
-      for (Index m = 0; m < wave_micro_batches; ++m)
-        kept[at(b)].push_back(
-            device(fmt::format("kept intermediates of block {} micro-batch {}", b, m), bytes));
+    const Index bytes = train ? block.kept_bytes(keep) : 0;
+    for (Index m = 0; bytes > 0 && m < wave_micro_batches; ++m) {
+      const std::string label = fmt::format("kept intermediates of block {} micro-batch {}", b, m);
+      if (choices.spills_kept(b))
+        kept_spill[at(b)].push_back(pinned(label + " (spilled)", bytes));
+      else
+        kept[at(b)].push_back(device(label, bytes));
+    }
+    if (choices.spills_kept(b)) transit_bytes = std::max(transit_bytes, bytes);
   }
+  for (Index i = 0; transit_bytes > 0 && i < choices.spill_buffers; ++i)
+    kept_transit.push_back(
+        device(fmt::format("kept intermediates in transit {}", i), transit_bytes));
   if (train) {
     for (Index b = 0; b < config.layers; b += choices.segment) saved_blocks.push_back(b);
     const Index saved = static_cast<Index>(saved_blocks.size());

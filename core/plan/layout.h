@@ -55,6 +55,7 @@ struct Layout {
   /// Boundaries of these blocks (a suffix of saved_blocks) stay on the device.
   [[nodiscard]] bool on_device(Index block) const { return !boundaries[at(block)].empty(); }
   [[nodiscard]] bool spilled(Index block) const { return !spill[at(block)].empty(); }
+  [[nodiscard]] bool kept_spilled(Index block) const { return !kept_spill[at(block)].empty(); }
   [[nodiscard]] static std::size_t at(Index i) { return static_cast<std::size_t>(i); }
 
   // device
@@ -68,7 +69,8 @@ struct Layout {
   BufferId rows = -1;                             ///< gathered rows
   std::vector<BufferId> slots;                    ///< the ring
   std::vector<BufferId> resident;                 ///< per resident block
-  std::vector<std::vector<BufferId>> kept;        ///< [block][micro-batch], empty: nothing kept
+  std::vector<std::vector<BufferId>> kept;        ///< [block][micro-batch], empty: none on device
+  std::vector<BufferId> kept_transit;             ///< kept intermediates on their way
   std::vector<std::vector<BufferId>> boundaries;  ///< [block][micro-batch], empty: not on device
   std::vector<BufferId> stream;                   ///< activations in flight, gradient streams
   std::vector<BufferId> recomputed;               ///< one a block of a segment
@@ -89,9 +91,10 @@ struct Layout {
   BufferId host_batch = -1;
   BufferId host_losses = -1;
   BufferId host_partials = -1;
-  std::vector<BufferId> host_partials_of;    ///< per unit
-  std::vector<BufferId> host_rows;           ///< per wave
-  std::vector<std::vector<BufferId>> spill;  ///< [block][micro-batch], empty: not spilled
+  std::vector<BufferId> host_partials_of;         ///< per unit
+  std::vector<BufferId> host_rows;                ///< per wave
+  std::vector<std::vector<BufferId>> spill;       ///< [block][micro-batch], empty: not spilled
+  std::vector<std::vector<BufferId>> kept_spill;  ///< the same of kept intermediates
   BufferId host_logits = -1;
 
   // store

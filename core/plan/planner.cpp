@@ -9,6 +9,7 @@
 #include <optional>
 #include <utility>
 
+#include "core/plan/costs.h"
 #include "core/plan/forced.h"
 #include "core/plan/layout.h"
 
@@ -32,6 +33,9 @@ constexpr std::array<Index, 4> kStateEighths = {1, 2, 4, 8};
 constexpr double kWorthwhile = 0.999;
 /// The same for more waves than memory asks for, which take host memory too.
 constexpr double kWorthMoreWaves = 0.98;
+/// Micro-batches of a block that may wait for the link, so that it goes on while blocks compute
+/// that spill nothing.
+constexpr Index kBurst = 4;
 /// Room for the logits of a head chunk: so much that the product that makes the table's gradient
 /// computes longer than it reads and writes the fp32 accumulator.
 constexpr Index kLogitsBytes = Index{640} << 20;
@@ -227,20 +231,35 @@ class Chooser {
         const Index boundaries = least + (segments - least) * quarter / kBoundaryQuarters;
         consider(spend(lean, boundaries, weights_first));
       }
-    if (lean.waves > 1 || is_forced(request_, "device-states") || is_forced(request_, "embedding"))
-      return;
-    for (const Index units : state_candidates()) {
-      Choices holding = lean;
+    Choices holding = lean;
+    for (const Index units : state_candidates(lean)) {
       hold_states(holding, model_, units);
       if (is_forced(request_, "resident") && holding.resident != lean.resident) break;
       if (!fits(holding)) break;
       for (const Index boundaries : {segments, least})
         consider(spend(holding, boundaries, /*weights_first=*/false));
     }
+    // Where the host has room, it keeps what the device cannot.
+    if (!spills_kept(lean)) return;
+    holding = lean;
+    hold_states(holding, model_, choices.device_states);
+    for (Choices base : {lean, holding})
+      for (const Index buffers : {lean.spill_buffers, kBurst})
+        for (Index eighth = 1; eighth <= 8; ++eighth) {
+          if (!is_forced(request_, "spill-buffers")) base.spill_buffers = buffers;
+          consider(spend(base, least, /*weights_first=*/false, layers_ * eighth / 8));
+        }
+  }
+
+  [[nodiscard]] bool spills_kept(const Choices& lean) const {
+    return lean.segment == 1 && !is_forced(request_, "kept-on-host") &&
+           !is_forced(request_, "keep");
   }
 
   /// Numbers of first units whose states may live on the device, the fewest first.
-  [[nodiscard]] std::vector<Index> state_candidates() const {
+  [[nodiscard]] std::vector<Index> state_candidates(const Choices& lean) const {
+    if (lean.waves > 1 || is_forced(request_, "device-states") || is_forced(request_, "embedding"))
+      return {};
     const Index units = model_.unit_count();
     std::vector<Index> candidates = {1, 2, 3};
     for (const Index eighths : kStateEighths) candidates.push_back(units * eighths / 8);
@@ -255,24 +274,84 @@ class Chooser {
   }
 
   /// @param boundaries  at most so many on the device, as far as they fit
-  [[nodiscard]] Choices spend(Choices choices, Index boundaries, bool weights_first) const {
+  /// @param spilled     blocks that keep all they can on the host, as far as that has room
+  [[nodiscard]] Choices spend(Choices choices, Index boundaries, bool weights_first,
+                              Index spilled = 0) const {
     grow(choices, "device-boundaries", choices.device_boundaries, boundaries,
          [](Choices& c, Index n) { c.device_boundaries = n; });
     if (weights_first) spend_on_weights(choices);
-    spend_on_intermediates(choices);
+    spend_on_intermediates(choices, spilled);
     if (!weights_first) spend_on_weights(choices);
     return choices;
   }
 
-  /// Last blocks first: backward wants them first.
-  void spend_on_intermediates(Choices& choices) const {
-    if (choices.segment > 1) return;
-    for (const Keep level : {Keep::attention, Keep::all})
-      grow(choices, "keep", 0, layers_, [&](Choices& c, Index n) {
-        if (n == 0 && c.keep.empty()) return;
-        if (c.keep.empty()) c.keep.assign(static_cast<std::size_t>(layers_), Keep::boundary);
-        for (Index i = 0; i < n; ++i) c.keep[static_cast<std::size_t>(layers_ - 1 - i)] = level;
+  /// Levels of the last n blocks: backward wants them first.
+  void keep_last(Choices& choices, Index end, Keep level) const {
+    grow(choices, "keep", 0, end, [&](Choices& c, Index n) { keep(c, end - n, end, level); });
+  }
+
+  void keep(Choices& choices, Index begin, Index end, Keep level) const {
+    if (begin >= end) return;
+    if (choices.keep.empty())
+      choices.keep.assign(static_cast<std::size_t>(layers_), Keep::boundary);
+    std::fill(choices.keep.begin() + begin, choices.keep.begin() + end, level);
+  }
+
+  /// @param spilled  blocks that keep all on the host
+  void spend_on_intermediates(Choices& choices, Index spilled) const {
+    if (choices.segment > 1 || is_forced(request_, "keep")) return;
+    const bool forced = is_forced(request_, "kept-on-host");
+    if (forced) spilled = std::ranges::count(choices.kept_on_host, true);
+    if (spilled == 0 && !whole_blocks_first(choices)) {
+      keep_last(choices, layers_, Keep::attention);
+      keep_last(choices, layers_, Keep::all);
+      return;
+    }
+    Choices spilling = choices;
+    if (!forced) spilling.kept_on_host = spread_evenly(spilled, layers_);
+    std::vector<Index> others;  // the last first
+    for (Index b = layers_ - 1; b >= 0; --b)
+      if (spilling.kept_on_host[static_cast<std::size_t>(b)])
+        keep(spilling, b, b + 1, Keep::all);
+      else
+        others.push_back(b);
+    if (spilled > 0 && !fits(spilling)) return;
+    choices = spilling;
+    const auto grow_others = [&](Keep level) {
+      Index kept = 0;
+      grow(choices, "keep", 0, static_cast<Index>(others.size()), [&](Choices& c, Index n) {
+        for (Index i = 0; i < n; ++i) {
+          const Index block = others[static_cast<std::size_t>(i)];
+          keep(c, block, block + 1, level);
+        }
+        kept = n;
       });
+      others.erase(others.begin(), others.begin() + kept);
+    };
+    grow_others(Keep::all);
+    grow_others(Keep::attention);
+  }
+
+  /// Whether memory saves more recompute when a block keeps all than when it keeps its attention
+  /// alone: long sequences have most of their work there.
+  [[nodiscard]] bool whole_blocks_first(const Choices& choices) const {
+    if (!request_.rates) return false;
+    struct Level {
+      double seconds = 0;
+      Index bytes = 0;
+    };
+    const auto level = [&](Keep keep) {
+      Choices attempt = choices;
+      attempt.keep.assign(static_cast<std::size_t>(layers_), keep);
+      const Costs costs(model_, attempt);
+      const Instruction recompute{.op = OpCode::recompute, .cost = costs.recompute(0, false)};
+      return Level{compute_seconds(recompute, *request_.rates).total(), costs.kept_bytes(0)};
+    };
+    const Level nothing = level(Keep::boundary);
+    const auto saved_a_byte = [&](const Level& l) {
+      return (nothing.seconds - l.seconds) / static_cast<double>(l.bytes);
+    };
+    return saved_a_byte(level(Keep::all)) > saved_a_byte(level(Keep::attention));
   }
 
   void spend_on_weights(Choices& choices) const {

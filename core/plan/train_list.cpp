@@ -28,6 +28,8 @@ void TrainListWriter::body(InstructionList& list) {
   writer_.begin(list);
   free_stream_ = {};
   for (const BufferId buffer : layout_.stream) free_stream_.add(buffer);
+  free_kept_ = {};
+  for (const BufferId buffer : layout_.kept_transit) free_kept_.add(buffer);
   free_accumulators_ = {};
   for (const BufferId buffer : layout_.accumulators) free_accumulators_.add(buffer);
   free_wires_ = {};
@@ -71,6 +73,43 @@ void TrainListWriter::boundary_read(Index block, BufferId buffer) {
   if (!has_own_buffer) free_stream_.release(buffer);
 }
 
+BufferId TrainListWriter::kept_target(Index block, Index local) {
+  if (layout_.kept_spilled(block)) return free_kept_.acquire();
+  const auto& kept = layout_.kept[at(block)];
+  return kept.empty() ? -1 : kept[at(local)];
+}
+
+void TrainListWriter::kept_written(Index block, Index wave, Index local, BufferId buffer) {
+  if (!layout_.kept_spilled(block)) return;
+  writer_.add({.op = OpCode::spill,
+               .stream = StreamId::spill,
+               .unit = id(block + 1),
+               .micro_batch = id(choices_.wave_begin(wave) + local),
+               .wave = id(wave),
+               .cost = {.link_bytes = writer_.costs().kept_bytes(block)}},
+              {{buffer, Role::source, Access::read},
+               {layout_.kept_spill[at(block)][at(local)], Role::destination, Access::write}});
+  free_kept_.release(buffer);
+}
+
+BufferId TrainListWriter::kept_again(Index block, Index wave, Index local) {
+  const BufferId buffer = kept_target(block, local);
+  if (layout_.kept_spilled(block))
+    writer_.add({.op = OpCode::unspill,
+                 .stream = StreamId::spill,
+                 .unit = id(block + 1),
+                 .micro_batch = id(choices_.wave_begin(wave) + local),
+                 .wave = id(wave),
+                 .cost = {.link_bytes = writer_.costs().kept_bytes(block)}},
+                {{layout_.kept_spill[at(block)][at(local)], Role::source, Access::read},
+                 {buffer, Role::destination, Access::write}});
+  return buffer;
+}
+
+void TrainListWriter::kept_read(Index block, BufferId buffer) {
+  if (layout_.kept_spilled(block)) free_kept_.release(buffer);
+}
+
 void TrainListWriter::forward_wave(Index wave) {
   const Index first = choices_.wave_begin(wave);
   const Index count = micro_batches(wave);
@@ -90,8 +129,9 @@ void TrainListWriter::forward_wave(Index wave) {
     for (Index local = 0; local < count; ++local) {
       const BufferId input = current_[at(local)];
       const BufferId output = boundary_target(b + 1, local, input);
-      const auto& kept = layout_.kept[at(b)];
-      writer_.forward(b, wave, first + local, kept.empty() ? -1 : kept[at(local)], input, output);
+      const BufferId kept = kept_target(b, local);
+      writer_.forward(b, wave, first + local, kept, input, output);
+      kept_written(b, wave, local, kept);
       if (output != input) boundary_read(b, input);
       boundary_written(b + 1, wave, local, output);
       current_[at(local)] = output;
@@ -137,8 +177,7 @@ void TrainListWriter::head_visit(Index wave) {
 }
 
 void TrainListWriter::recompute(Index block, Index wave, Index local, BufferId input, Index part,
-                                BufferId output) {
-  const auto& kept = layout_.kept[at(block)];
+                                BufferId output, BufferId kept) {
   writer_.add({.op = OpCode::recompute,
                .unit = id(block + 1),
                .micro_batch = id(choices_.wave_begin(wave) + local),
@@ -148,14 +187,13 @@ void TrainListWriter::recompute(Index block, Index wave, Index local, BufferId i
                {layout_.constants, Role::constants, Access::read},
                {input, Role::input, Access::read},
                {output, Role::output, Access::write},
-               {kept.empty() ? -1 : kept[at(local)], Role::kept, Access::read_write},
+               {kept, Role::kept, Access::read_write},
                {layout_.recomputed[at(part)], Role::recomputed, Access::write},
                {layout_.temporary, Role::temporary, Access::write}});
 }
 
 void TrainListWriter::backward(Index block, Index wave, Index local, BufferId input, Index part,
-                               BufferId accumulator) {
-  const auto& kept = layout_.kept[at(block)];
+                               BufferId accumulator, BufferId kept) {
   const bool accumulate = accumulates(wave, local);
   writer_.add({.op = OpCode::backward,
                .unit = id(block + 1),
@@ -166,7 +204,7 @@ void TrainListWriter::backward(Index block, Index wave, Index local, BufferId in
               {{writer_.hold(block, wave), Role::weights, Access::read},
                {layout_.constants, Role::constants, Access::read},
                {input, Role::input, Access::read},
-               {kept.empty() ? -1 : kept[at(local)], Role::kept, Access::read_write},
+               {kept, Role::kept, Access::read_write},
                {layout_.recomputed[at(part)], Role::recomputed, Access::read_write},
                {current_[at(local)], Role::gradient_stream, Access::read_write},
                {accumulator, Role::gradient, accumulate ? Access::read_write : Access::write},
@@ -207,10 +245,13 @@ void TrainListWriter::backward_segment(Index first, Index last, Index wave) {
     const auto input = [&](Index b) {
       return b == first ? boundary : layout_.inner[at(b - first - 1)];
     };
+    // Only where a segment is a single block.
+    const BufferId kept = kept_again(first, wave, local);
     for (Index b = first; b <= last; ++b)
-      recompute(b, wave, local, input(b), b - first, b < last ? input(b + 1) : -1);
+      recompute(b, wave, local, input(b), b - first, b < last ? input(b + 1) : -1, kept);
     for (Index b = last; b >= first; --b)
-      backward(b, wave, local, input(b), b - first, open[at(b - first)]);
+      backward(b, wave, local, input(b), b - first, open[at(b - first)], kept);
+    kept_read(first, kept);
     if (!layout_.on_device(first)) free_stream_.release(boundary);
   }
   for (Index b = last; b >= first; --b) {

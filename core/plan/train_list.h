@@ -26,15 +26,24 @@ class TrainListWriter {
   /// Where the boundary that enters `block` of a micro-batch is to be written, given where the
   /// previous one is read from.
   BufferId boundary_target(Index block, Index local, BufferId previous);
+  /// Where a forward pass leaves what the block keeps; -1: nothing is kept.
+  BufferId kept_target(Index block, Index local);
+  /// What is kept exists now: spill it if that is its fate.
+  void kept_written(Index block, Index wave, Index local, BufferId buffer);
+  /// Where backward finds it; brought back where it was spilled.
+  BufferId kept_again(Index block, Index wave, Index local);
+  /// Backward is done with it.
+  void kept_read(Index block, BufferId buffer);
   /// The boundary exists now: spill it if that is its fate.
   void boundary_written(Index block, Index wave, Index local, BufferId buffer);
   /// Nothing else reads the buffer in forward: back to the pool, unless backward owns it.
   void boundary_read(Index block, BufferId buffer);
   [[nodiscard]] bool starts_segment(Index block) const { return block % choices_.segment == 0; }
 
-  void recompute(Index block, Index wave, Index local, BufferId input, Index part, BufferId output);
+  void recompute(Index block, Index wave, Index local, BufferId input, Index part, BufferId output,
+                 BufferId kept);
   void backward(Index block, Index wave, Index local, BufferId input, Index part,
-                BufferId accumulator);
+                BufferId accumulator, BufferId kept);
   /// Opens an accumulator in a later wave: brings back what earlier waves left.
   void carry_up(Index unit, Index wave, BufferId accumulator);
   /// The wave is done with a unit's gradient: down as fp32, or finished on the wire.
@@ -53,6 +62,7 @@ class TrainListWriter {
   const Layout& layout_;
   ListWriter writer_;
   BufferPool free_stream_;
+  BufferPool free_kept_;
   BufferPool free_accumulators_;
   BufferPool free_wires_;
   std::vector<BufferId> current_;  ///< per micro-batch of the wave: its activation, then gradient

@@ -179,6 +179,8 @@ std::string describe(const Choices& c, const Model& model) {
     if (!c.keep.empty())
       text += fmt::format(", intermediates kept by {} (all) and {} (attention) of {} blocks",
                           kept(Keep::all), kept(Keep::attention), layers);
+    if (const Index spilled = std::ranges::count(c.kept_on_host, true); spilled > 0)
+      text += fmt::format(" (by {} on the host)", spilled);
   }
   if (c.resident > 0) text += fmt::format(", {} resident blocks", c.resident);
   if (c.device_states > 0)

@@ -112,6 +112,10 @@ const Fault kFaults[] = {
          return;
        }
      }},
+    {"what_was_kept_comes_back_as_another", "keep_all_on_host_waves",
+     [](Plan& p) {
+       confuse(p, nth(p, OpCode::unspill, 2), nth(p, OpCode::unspill, 3), Role::source);
+     }},
     {"the_tied_table_misses_the_tokens_share", "tied",
      [](Plan& p) {
        Instruction& i = nth(p, OpCode::embed_backward, 2);

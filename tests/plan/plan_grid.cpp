@@ -99,6 +99,17 @@ std::vector<PlanCase> plan_grid() {
   add("keep", false, [](Choices& c) {
     c.keep = {Keep::boundary, Keep::attention, Keep::all, Keep::all, Keep::attention};
   });
+  add("keep_on_host", false, [](Choices& c) {
+    c.keep = {Keep::all, Keep::attention, Keep::boundary, Keep::all, Keep::all};
+    c.kept_on_host = {true, true, true, false, true};
+    c.device_boundaries = 2;
+  });
+  add("keep_all_on_host_waves", true, [](Choices& c) {
+    c.keep.assign(5, Keep::all);
+    c.kept_on_host.assign(5, true);
+    c.spill_buffers = 1;
+    c.waves = 2;
+  });
   add("one_staging", false, [](Choices& c) {
     c.staging = 1;
     c.staging_elements = ops::kNormChunk;

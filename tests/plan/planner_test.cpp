@@ -255,7 +255,7 @@ TEST(Planner, MemoryGoesWhereTheTimeGoes) {
   const Model model(preset("qwen2.5-7b"));
   PlanRequest request = request_for_7b();
   request.rates = assumed_rates(DeviceKind::cuda, DType::bf16);
-  request.forced = {{"device-states", "0"}};
+  request.forced = {{"device-states", "0"}, {"kept-on-host", "0"}};
   const Choices computing = choose(model, request);
   EXPECT_LT(computing.device_boundaries, model.config().layers);
   EXPECT_GT(std::ranges::count(computing.keep, Keep::attention), 10);
@@ -317,6 +317,26 @@ TEST(Planner, WavesAreAsLongAsTheyPay) {
   request.rates = assumed_rates(DeviceKind::cuda, DType::bf16);
   request.device_memory = 24 * kGiB;
   EXPECT_EQ(choose(tied, request).waves, 1);
+}
+
+/// What a block keeps goes to the host where that has room and the link has time.
+TEST(Planner, KeepsOnTheHostWhatTheDeviceCannot) {
+  const Model model(preset("qwen2.5-7b"));
+  PlanRequest request = request_for_7b();
+  request.device_memory = 100 * kGiB;
+  request.rates = assumed_rates(DeviceKind::cuda, DType::bf16);
+  const Choices roomy = choose(model, request);
+  EXPECT_GT(std::ranges::count(roomy.kept_on_host, true), 0);
+  EXPECT_EQ(check(make_plan(model, roomy)).text(), "");
+  request.host_memory = 115 * kGiB;
+  EXPECT_EQ(std::ranges::count(choose(model, request).kept_on_host, true), 0);
+  request.host_memory = 0;
+  request.rates->to_host = 5e9;
+  EXPECT_EQ(std::ranges::count(choose(model, request).kept_on_host, true), 0);
+  request.forced = {{"kept-on-host", "7"}};
+  EXPECT_EQ(std::ranges::count(choose(model, request).kept_on_host, true), 7);
+  request.forced = {{"kept-on-host", "29"}};
+  EXPECT_THROW((void)choose(model, request), UserError);
 }
 
 TEST(Choices, RefuseStatesOnTheDeviceThatCannotBe) {
