@@ -10,8 +10,7 @@
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace megatrain {
-namespace HWY_NAMESPACE {
+namespace megatrain::HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
@@ -63,8 +62,7 @@ void read_and_write_any(const AdamWSlice& slice, std::uint64_t mask) {
                   : read_and_write_piece<false, 2>(slice, mask);
 }
 
-}  // namespace HWY_NAMESPACE
-}  // namespace megatrain
+}  // namespace megatrain::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE

@@ -10,7 +10,7 @@ namespace megatrain {
 namespace {
 
 constexpr Index kElements = 2 * kUpdatePiece;
-enum Array : std::size_t { kWeights, kRemainder, kFirst, kSecond, kGradient, kArrays };
+enum Array : std::size_t { weights, remainder, first_moment, second_moment, gradient, arrays };
 
 /// Arrays on pages of their own, so that each can be protected by itself.
 class ReadAndWrite : public ::testing::TestWithParam<bool> {
@@ -18,7 +18,7 @@ class ReadAndWrite : public ::testing::TestWithParam<bool> {
   ReadAndWrite() {
     const Index wide = GetParam() ? 2 : 4;
     sizes_ = {wide, GetParam() ? 2 : 0, 4, 4, wide};
-    for (std::size_t a = 0; a < kArrays; ++a) {
+    for (std::size_t a = 0; a < arrays; ++a) {
       if (sizes_[a] == 0) continue;
       void* const data =
           mmap(nullptr, bytes(a), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -27,15 +27,15 @@ class ReadAndWrite : public ::testing::TestWithParam<bool> {
       std::memset(data, static_cast<int>(a) + 0x11, bytes(a));
     }
     slice_ = {kElements,
-              data_[kWeights],
-              reinterpret_cast<std::int16_t*>(data_[kRemainder]),
-              reinterpret_cast<float*>(data_[kFirst]),
-              reinterpret_cast<float*>(data_[kSecond]),
-              data_[kGradient],
+              data_[weights],
+              reinterpret_cast<std::int16_t*>(data_[remainder]),
+              reinterpret_cast<float*>(data_[first_moment]),
+              reinterpret_cast<float*>(data_[second_moment]),
+              data_[gradient],
               GetParam() ? DType::bf16 : DType::f32};
   }
   ~ReadAndWrite() override {
-    for (std::size_t a = 0; a < kArrays; ++a)
+    for (std::size_t a = 0; a < arrays; ++a)
       if (data_[a] != nullptr) munmap(data_[a], bytes(a));
   }
   [[nodiscard]] std::size_t bytes(std::size_t array) const {
@@ -49,27 +49,27 @@ class ReadAndWrite : public ::testing::TestWithParam<bool> {
     read_and_write(slice_, pool);
   }
 
-  std::array<Index, kArrays> sizes_{};
-  std::array<std::byte*, kArrays> data_{};
+  std::array<Index, arrays> sizes_{};
+  std::array<std::byte*, arrays> data_{};
   AdamWSlice slice_;
 };
 
 TEST_P(ReadAndWrite, ChangesNothing) {
   ThreadPool pool(2);
   read_and_write(slice_, pool);
-  for (std::size_t a = 0; a < kArrays; ++a)
+  for (std::size_t a = 0; a < arrays; ++a)
     for (std::size_t i = 0; i < (data_[a] == nullptr ? 0 : bytes(a)); ++i)
       ASSERT_EQ(data_[a][i], static_cast<std::byte>(a + 0x11)) << a << " at " << i;
 }
 
 TEST_P(ReadAndWrite, ReachesTheLastPageOfEveryArray) {
   GTEST_FLAG_SET(death_test_style, "fast");
-  for (std::size_t a = 0; a < kGradient; ++a) {
+  for (std::size_t a = 0; a < gradient; ++a) {
     if (data_[a] == nullptr) continue;
     EXPECT_DEATH(run_with(a, PROT_READ), "") << a << " is not written";
   }
-  EXPECT_DEATH(run_with(kGradient, PROT_NONE), "") << "gradients are not read";
-  run_with(kGradient, PROT_READ);
+  EXPECT_DEATH(run_with(gradient, PROT_NONE), "") << "gradients are not read";
+  run_with(gradient, PROT_READ);
 }
 
 TEST(ReadAndWritePieces, AreWhole) {
