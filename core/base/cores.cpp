@@ -1,6 +1,5 @@
 #include "core/base/cores.h"
 
-#include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,6 +9,7 @@
 #include <thread>
 
 #include "core/base/cgroup.h"
+#include "core/base/processors.h"
 
 namespace megatrain {
 
@@ -47,16 +47,14 @@ std::optional<double> quota(const Cgroup& group) {
 
 Cores usable_cores(const std::filesystem::path& root, pid_t process) {
   Cores cores{static_cast<int>(std::max(1U, std::thread::hardware_concurrency())), "the processor"};
-  cpu_set_t mask;
-  CPU_ZERO(&mask);
-  if (sched_getaffinity(process, sizeof(mask), &mask) == 0 && CPU_COUNT(&mask) > 0) {
-    const bool all = CPU_COUNT(&mask) == sysconf(_SC_NPROCESSORS_ONLN);
-    cores = {CPU_COUNT(&mask), all ? "the processor" : "the affinity mask"};
+  if (const auto mask = static_cast<int>(affinity_mask(process).size()); mask > 0) {
+    const bool all = mask == sysconf(_SC_NPROCESSORS_ONLN);
+    cores = {mask, all ? "the processor" : "the affinity mask"};
   }
   for (const Cgroup& group : cgroups(root, "cpu")) {
     const auto limit = quota(group);
     if (limit && std::ceil(*limit) < cores.count)
-      cores = {static_cast<int>(std::ceil(*limit)), "the CPU quota of cgroup " + group.name};
+      cores = {static_cast<int>(std::ceil(*limit)), "the CPU quota of cgroup " + group.name, true};
   }
   return cores;
 }

@@ -13,6 +13,7 @@ struct Cores {
   int count = 1;
   std::string
       bound;  ///< what sets it: "the processor", "the affinity mask", "the CPU quota of ..."
+  bool quota = false;  ///< time is bound, and not which cores
 };
 
 /// The affinity mask of the calling thread, further limited by the CPU quota of every cgroup (v2

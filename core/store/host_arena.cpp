@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 
 #include "core/base/host_memory.h"
@@ -23,7 +24,21 @@ constexpr Index kRegisterPiece = Index{16} << 30;
 
 Index page_bytes() { return sysconf(_SC_PAGESIZE); }
 
+template <class Work>
+double seconds_of(const Work& work) {
+  using Clock = std::chrono::steady_clock;
+  const Clock::time_point begin = Clock::now();
+  work();
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
 }  // namespace
+
+ArenaSeconds& ArenaSeconds::operator+=(const ArenaSeconds& other) {
+  touch += other.touch;
+  registration += other.registration;
+  return *this;
+}
 
 HostArena::HostArena(std::string name, Index bytes, Device& device, ThreadPool& pool,
                      const HostArenaOptions& options)
@@ -32,8 +47,8 @@ HostArena::HostArena(std::string name, Index bytes, Device& device, ThreadPool& 
   if (bytes == 0) return;
   require_host_memory(name_, bytes);
   map();
-  touch(pool, options.touched);
-  register_with(device, options.cuts);
+  seconds_.touch = seconds_of([&] { touch(pool, options.touched); });
+  seconds_.registration = seconds_of([&] { register_with(device, options.cuts); });
 }
 
 void HostArena::Unmap::operator()(std::byte* data) const {

@@ -21,6 +21,16 @@ struct HostArenaOptions {
   std::function<void(Index)> touched = {};
 };
 
+/// What making an arena took.
+struct ArenaSeconds {
+  double touch = 0;         ///< its pages, by all threads of the pool
+  double registration = 0;  ///< with the device
+
+  ArenaSeconds& operator+=(const ArenaSeconds& other);
+  /// Both, over the touch that memory costs anyway; 1 where nothing was touched.
+  [[nodiscard]] double ratio() const { return touch > 0 ? (touch + registration) / touch : 1; }
+};
+
 /// Where the registrations of an arena end: at its end, and before that at the first of `cuts`
 /// (rising) that is a whole number of pages and at least 16 GiB after the last such end.
 std::vector<Index> registration_ends(Index bytes, std::span<const Index> cuts, Index page);
@@ -40,6 +50,7 @@ class HostArena {
   [[nodiscard]] const std::string& name() const { return name_; }
   [[nodiscard]] Index bytes() const { return bytes_; }
   [[nodiscard]] std::byte* data() const { return mapping_.get(); }  ///< nullptr when empty
+  [[nodiscard]] const ArenaSeconds& seconds() const { return seconds_; }
 
  private:
   struct Unmap {
@@ -53,6 +64,7 @@ class HostArena {
 
   std::string name_;
   Index bytes_ = 0;
+  ArenaSeconds seconds_;
   std::unique_ptr<std::byte, Unmap> mapping_;
   // After the mapping, so that they end before it does.
   std::vector<std::unique_ptr<HostRegistration>> registrations_;

@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "core/base/host_memory.h"
-#include "core/store/host_arena.h"
 #include "core/base/split_master.h"
 
 namespace megatrain {
@@ -121,6 +120,13 @@ const Model& HostStore::model() const { return state_->model; }
 StoreContents HostStore::contents() const { return state_->contents; }
 MasterFormat HostStore::master_format() const { return state_->master; }
 StoreBytes HostStore::bytes() const { return state_->bytes; }
+ArenaSeconds HostStore::seconds() const {
+  ArenaSeconds seconds;
+  for (const HostArena* arena : {&state_->weights, &state_->remainder, &state_->gradient,
+                                 &state_->exp_avg, &state_->exp_avg_sq})
+    seconds += arena->seconds();
+  return seconds;
+}
 Index HostStore::gradient_bytes() const { return state_->gradient_bytes; }
 const Slicing& HostStore::slicing() const { return state_->slicing; }
 ElementRange HostStore::held(Index unit, const ParamDesc& param) const {

@@ -10,6 +10,7 @@
 #include "core/base/thread_pool.h"
 #include "core/device/device.h"
 #include "core/model/model.h"
+#include "core/store/host_arena.h"
 #include "core/store/slicing.h"
 
 namespace megatrain {
@@ -65,6 +66,8 @@ class HostStore {
   [[nodiscard]] StoreContents contents() const;
   [[nodiscard]] MasterFormat master_format() const;
   [[nodiscard]] StoreBytes bytes() const;
+  /// What making the arenas took, all of them together.
+  [[nodiscard]] ArenaSeconds seconds() const;
   [[nodiscard]] Index gradient_bytes() const;  ///< per element; 0 where none are held
   [[nodiscard]] const Slicing& slicing() const;
   /// The elements of a parameter that this store holds.

@@ -80,7 +80,7 @@ void bench(const BenchOptions& options) {
   report.peak_source = options.run.peak ? "given" : "data sheet";
   console.line(fmt::format("measuring {} in {}, shapes of {}, {} tokens", report.machine,
                            name(report.compute), report.model, report.measured_tokens));
-  ThreadPool pool(machine.threads);
+  ThreadPool pool(machine.threads.count, machine.threads.processors);
   report.ceilings = measure_ceilings(machine, model, measured, pool, disk_of(options));
   const Rates& rates = report.ceilings.rates;
   RunPlans plans = plans_by(rates);

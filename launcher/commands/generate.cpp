@@ -58,7 +58,7 @@ void generate(const GenerateOptions& options) {
   const Machine machine =
       open_machine(options.machine, model, Presence::required, StoreContents::weights);
   Plan plan = plan_generation(options.machine, machine, model, context);
-  ThreadPool pool(machine.threads);
+  ThreadPool pool(machine.threads.count, machine.threads.processors);
   HostStore store(model, {.contents = plan.choices.store_contents(), .master = machine.master},
                   *machine.device, pool);
   fill_store(store, source, options.seed, pool, {});

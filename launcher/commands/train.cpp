@@ -236,13 +236,14 @@ int train_together(const RunOptions& options, Preparation& run, const Model& mod
                            team.alone() ? "" : fmt::format("{} x ", ranks.share().ranks),
                            format_flops(peak), peak_source));
 
-  ThreadPool pool(machine.threads);
+  ThreadPool pool(machine.threads.count, machine.threads.processors);
   HostStore store(model,
                   {.master = machine.master,
                    .gradient_bytes = plans.train.choices.gradient_bytes(),
                    .slicing = ranks.slicing(),
                    .progress = console.bytes_progress("taking host memory")},
                   *machine.device, pool);
+  print_store(console, store);
   TrainState state;
   if (run.resume) {
     run.resume.load(store, pool, console.bytes_progress("loading the checkpoint"), team.peers());

@@ -16,7 +16,7 @@ struct MachineOptions {
   std::optional<std::string> device;       ///< "cpu", "cuda"; absent: cuda when there is a GPU
   std::optional<ByteCount> device_memory;  ///< absent: what the machine can spare
   std::optional<ByteCount> host_memory;    ///< absent: what is available
-  Index threads = 0;                       ///< 0: one a usable core
+  Index threads = 0;                       ///< 0: one a usable core, less one beside a GPU
   std::optional<std::string> compute;      ///< "fp32", "bf16"; absent: the faster one
   bool deterministic = false;
 };

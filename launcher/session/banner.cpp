@@ -40,8 +40,8 @@ void print_banner(Console& console, const ModelSource& source, const Model& mode
   console.line(fmt::format("model: {} ({}, {} blocks, hidden {}, {} parameters)", source.name,
                            c.model_type, c.layers, c.hidden, model.parameter_count()));
   for (const std::string& note : source.notes) console.line("  " + note);
-  console.line(fmt::format("device: {} ({}), {} threads on the host; computes in {}", machine.name,
-                           name(machine.kind), machine.threads, name(machine.compute)));
+  console.line(fmt::format("device: {} ({}), {}; computes in {}", machine.name, name(machine.kind),
+                           describe(machine.threads), name(machine.compute)));
   for (const std::string& note : machine.notes) console.line("  " + note);
   console.line(fmt::format("plan: {}", describe(choices, model)));
   for (const std::string& note : plans.notes) console.line("  " + note);
@@ -57,6 +57,13 @@ void print_banner(Console& console, const ModelSource& source, const Model& mode
   console.line(fmt::format("predicted step: {}, bound by {} (rates: {})",
                            precise_seconds(prediction.simulation.step_seconds),
                            bound_text(prediction.simulation), prediction.rates.source));
+}
+
+void print_store(Console& console, const HostStore& store) {
+  const ArenaSeconds seconds = store.seconds();
+  console.line(fmt::format(
+      "host store: {}, first touch {:.2f} s, registered in {:.2f} s (together {:.2f} x the touch)",
+      format_bytes(store.bytes().total()), seconds.touch, seconds.registration, seconds.ratio()));
 }
 
 void print_data(Console& console, const io::Dataset& data) {

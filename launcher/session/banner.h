@@ -24,6 +24,9 @@ std::string bound_text(const Simulation& simulation);
 void print_banner(Console& console, const ModelSource& source, const Model& model,
                   const Machine& machine, const RunPlans& plans, const Prediction& prediction);
 
+/// What the memory of a store took to make.
+void print_store(Console& console, const HostStore& store);
+
 /// How many tokens there are of what is given.
 void print_data(Console& console, const io::Dataset& data);
 

@@ -85,7 +85,10 @@ void write_ceilings(io::JsonWriter& json, const BenchReport& report) {
       .member("to_host_bytes_per_second", c.rates.to_host)
       .member("both_ways_bytes_per_second", c.both_ways)
       .member("update_elements_per_second", c.rates.update)
-      .member("update_bytes_per_second", c.update_bandwidth)
+      .member("update_bytes_per_second", c.update.bandwidth)
+      .member("host_read_write_bytes_per_second", c.update.read_write)
+      .member("update_of_read_write", c.update.of_bandwidth())
+      .member("update_measured_bytes", c.update.bytes)
       .member("launch_seconds", c.rates.launch);
   json.key("disk_bytes_per_second");
   if (c.disk_measured)
@@ -135,8 +138,15 @@ void write_run(io::JsonWriter& json, const BenchReport& report, const BenchRun& 
     json.null();
   json.member("of_ceiling", report.model_flops() / report.ceilings.rates.flops)
       .member("host_bytes", run.host_bytes)
-      .member("device_bytes", run.device_bytes)
+      .member("device_bytes", run.device_bytes);
+  json.key("host_store")
+      .begin_object()
+      .member("bytes", run.store_bytes)
+      .member("touch_seconds", run.store_seconds.touch)
+      .member("registration_seconds", run.store_seconds.registration)
+      .member("of_touch", run.store_seconds.ratio())
       .end_object();
+  json.end_object();
 }
 
 }  // namespace
@@ -179,8 +189,11 @@ std::string ceilings_text(const BenchReport& report) {
   text += call_lines(c, &ops::Work::bytes);
   text += fmt::format("copies             {} to the device, {} to the host, {} both at once\n",
                       gigabytes(r.to_device), gigabytes(r.to_host), gigabytes(c.both_ways));
-  text += fmt::format("AdamW on the host  {:.1f} million elements/s, {} of memory traffic\n",
-                      r.update / 1e6, gigabytes(c.update_bandwidth));
+  text += fmt::format(
+      "AdamW on the host  {:.1f} million elements/s, {} of memory traffic, {:.2f} of the {} that "
+      "{} of states are read and written with\n",
+      r.update / 1e6, gigabytes(c.update.bandwidth), c.update.of_bandwidth(),
+      gigabytes(c.update.read_write), format_bytes(c.update.bytes));
   text += fmt::format("launch             {:.2f} us", r.launch * 1e6);
   if (c.disk_measured) text += fmt::format("\ndisk               {}", gigabytes(r.disk));
   return text;
@@ -230,13 +243,16 @@ std::string to_json(const BenchReport& report) {
       .member("parameters", report.parameters)
       .member("device", name(report.device))
       .member("device_name", report.machine)
-      .member("threads", report.threads)
+      .member("threads", report.threads.count)
       .member("compute", name(report.compute))
       .member("plan", report.plan)
       .member("sequence", report.choices.micro_batch.sequence)
       .member("step_tokens", report.choices.step_tokens())
       .member("micro_batch_tokens", report.choices.micro_batch.tokens())
       .member("model_flops_per_token", report.flops_per_token);
+  json.key("pinned_to").begin_array();
+  for (const int processor : report.threads.pinned()) json.value(static_cast<Index>(processor));
+  json.end_array();
   json.key("peak_flops_per_second");
   if (report.peak > 0)
     json.value(report.peak);

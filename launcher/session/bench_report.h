@@ -8,6 +8,7 @@
 #include "core/plan/breakdown.h"
 #include "core/plan/simulator.h"
 #include "launcher/session/bench_run.h"
+#include "launcher/session/host_threads.h"
 #include "launcher/session/measure/ceilings.h"
 
 namespace megatrain::launcher {
@@ -27,7 +28,7 @@ struct BenchReport {
   std::string machine;  ///< the device's name
   DeviceKind device = DeviceKind::cpu;
   DType compute = DType::f32;
-  int threads = 1;
+  HostThreads threads;
   std::string plan;  ///< in words
   Choices choices;
   Index measured_tokens = 0;  ///< of the micro-batch that ceilings were measured with

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "core/train/trainer.h"
+#include "launcher/session/banner.h"
 #include "launcher/session/training.h"
 
 namespace megatrain::launcher {
@@ -41,12 +42,15 @@ BenchRun run_steps(const BenchOptions& options, const ModelSource& source, const
                    .gradient_bytes = plans.train.choices.gradient_bytes(),
                    .progress = console.bytes_progress("taking host memory")},
                   *machine.device, pool);
+  print_store(console, store);
   fill_store(store, source, run.seed, pool, console.bytes_progress("loading weights"));
   Engine engine(*machine.device, *machine.ops, model, store, pool,
                 {.train = std::move(plans.train)});
   const SyntheticTokens tokens(run.seq_len, model.config().vocabulary);
   Trainer trainer(engine, model, tokens, nullptr, training_options(run));
   BenchRun result;
+  result.store_bytes = store.bytes().total();
+  result.store_seconds = store.seconds();
   for (Index step = 0; step < run.steps; ++step) {
     const bool warms_up = step < options.warmup_steps;
     const bool traced = step + 1 == run.steps;

@@ -30,8 +30,10 @@ class SyntheticTokens final : public TokenSource {
 struct BenchRun {
   std::vector<double> seconds;  ///< of each timed step, in order
   Trace trace;
-  Index host_bytes = 0;    ///< resident at the end
-  Index device_bytes = 0;  ///< of the engine's arena and outside it
+  Index store_bytes = 0;
+  ArenaSeconds store_seconds;  ///< what making the host store took
+  Index host_bytes = 0;        ///< resident at the end
+  Index device_bytes = 0;      ///< of the engine's arena and outside it
 
   [[nodiscard]] double median() const;
   [[nodiscard]] double least() const;

@@ -1,13 +1,10 @@
 #include "launcher/session/machine.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 
-#include "core/base/cores.h"
 #include "core/base/host_memory.h"
-#include "core/base/thread_pool.h"
 
 namespace megatrain::launcher {
 
@@ -41,14 +38,14 @@ void choose_threads(Machine& machine, Index wanted) {
   constexpr Index kMostThreads = 4096;
   if (wanted > kMostThreads)
     throw UserError(fmt::format("--threads is {}; at most {} make sense", wanted, kMostThreads));
-  const Cores cores = usable_cores();
-  const int own = share_of_cores(cores.count, usable_cores("/", ::getppid()).count,
-                                 static_cast<int>(machine.share.ranks));
-  machine.threads = wanted > 0 ? static_cast<int>(wanted) : own;
-  if (machine.threads > cores.count)
+  const HostCores cores = find_host_cores();
+  machine.threads =
+      choose_host_threads(cores, wanted, machine.kind, static_cast<int>(machine.share.rank),
+                          static_cast<int>(machine.share.ranks));
+  if (machine.threads.count > cores.own.count)
     machine.notes.push_back(fmt::format("--threads {} share {} core{}, which is what {} allows",
-                                        wanted, cores.count, cores.count == 1 ? "" : "s",
-                                        cores.bound));
+                                        wanted, cores.own.count, cores.own.count == 1 ? "" : "s",
+                                        cores.own.bound));
 }
 
 void choose_compute(Machine& machine, const MachineOptions& options) {
@@ -111,7 +108,7 @@ void budget_gpu(Machine& machine, const MachineOptions& options) {
 
 void open_device(Machine& machine) {
   if (machine.kind == DeviceKind::cpu)
-    machine.device = make_cpu_device({.threads = machine.threads});
+    machine.device = make_cpu_device({.threads = machine.threads.count});
   else
     machine.device = make_cuda_device({.ordinal = gpu_of(machine.share)});
   const DeviceInfo& info = machine.device->info();

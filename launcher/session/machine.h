@@ -12,6 +12,7 @@
 #include "core/plan/planner.h"
 #include "core/store/host_store.h"
 #include "launcher/options/run_options.h"
+#include "launcher/session/host_threads.h"
 
 namespace megatrain::launcher {
 
@@ -27,7 +28,7 @@ struct Machine {
   DType compute = DType::f32;
   MasterFormat master = MasterFormat::fp32;
   NodeShare share;
-  int threads = 1;  ///< of host loops, of this process
+  HostThreads threads;
   std::string name;
   std::string numerics;            ///< empty: the device is not here
   double peak_flops = 0;           ///< of the compute type, by the data sheet; 0: not known

@@ -23,6 +23,7 @@ using CoresTest = FakeRoot;
 
 TEST_F(CoresTest, WithoutQuotaTheMaskCounts) {
   EXPECT_EQ(usable_cores(root_).count, masked_cores());
+  EXPECT_FALSE(usable_cores(root_).quota);
   write("proc/self/cgroup", "0::/job\n");
   write("sys/fs/cgroup/job/cpu.max", "max 100000\n");
   EXPECT_EQ(usable_cores(root_).count, masked_cores());
@@ -67,6 +68,7 @@ TEST_F(CoresTest, AQuotaOfEitherVersionCounts) {
   EXPECT_EQ(usable_cores(root_).count, 1) << "part of a core";
   if (masked_cores() > 1) {
     EXPECT_EQ(usable_cores(root_).bound, "the CPU quota of cgroup /job");
+    EXPECT_TRUE(usable_cores(root_).quota);
   }
 
   write("proc/self/cgroup", "3:memory:/x\n4:cpu,cpuacct:/docker/abc\n");

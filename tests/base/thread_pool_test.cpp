@@ -1,16 +1,20 @@
 #include "core/base/thread_pool.h"
 
 #include <gtest/gtest.h>
+#include <sched.h>
 
 #include <atomic>
 #include <chrono>
 #include <latch>
+#include <map>
+#include <mutex>
 #include <set>
 #include <stdexcept>
 #include <thread>
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/base/processors.h"
 
 namespace megatrain {
 namespace {
@@ -70,6 +74,30 @@ TEST(ThreadPool, AFailureIsRethrownAfterTheRestRan) {
     EXPECT_EQ(runs, 10);
     EXPECT_NO_THROW(pool.for_each(10, [](std::int64_t) {})) << "the failure was kept";
   }
+}
+
+TEST(ThreadPool, PinsWorkersAndLeavesTheCallerAlone) {
+  const std::vector<int> mask = affinity_mask();
+  const int last = mask.back();
+  ThreadPool pool(3, {mask.front(), last, last});
+  std::latch together(3);
+  std::mutex mutex;
+  std::map<std::thread::id, std::vector<int>> masks;
+  pool.for_each(3, [&](std::int64_t) {
+    together.arrive_and_wait();
+    const std::lock_guard lock(mutex);
+    masks[std::this_thread::get_id()] = affinity_mask();
+  });
+  ASSERT_EQ(masks.size(), 3u);
+  for (const auto& [thread, own] : masks)
+    EXPECT_EQ(own, thread == std::this_thread::get_id() ? mask : std::vector<int>{last});
+}
+
+TEST(ThreadPool, WorksWhereAWorkerCannotBePinned) {
+  ThreadPool pool(3, {0, CPU_SETSIZE - 1});  // no such processor, and none for the last one
+  std::atomic<int> runs{0};
+  pool.for_each(10, [&](std::int64_t) { ++runs; });
+  EXPECT_EQ(runs, 10);
 }
 
 TEST(ThreadPool, RefusesToBeEmpty) { EXPECT_THROW(ThreadPool(0), UserError); }

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "launcher/session/bench_run.h"
+#include "launcher/session/measure/host_update.h"
 #include "launcher/session/measure/timing.h"
 #include "tests/launcher/run_test.h"
 
@@ -69,6 +70,15 @@ TEST(Timing, GivesEveryCallItsTurnAndItsOwnTime) {
   EXPECT_TRUE(order.ends_with("abababababab")) << order;
 }
 
+TEST(HostUpdate, IsMeasuredBeyondTheCachesAndWithinTheMemory) {
+  const Index mib = Index{1} << 20;
+  EXPECT_EQ(measured_bytes(300 * mib, 2, 64000 * mib), 1200 * mib);
+  EXPECT_EQ(measured_bytes(0, 2, 64000 * mib), 256 * mib) << "caches are not known";
+  EXPECT_EQ(measured_bytes(0, 4000, 512000 * mib), 4096 * mib) << "takes no longer";
+  EXPECT_EQ(measured_bytes(300 * mib, 16, 2000 * mib), 250 * mib);
+  EXPECT_EQ(measured_bytes(300 * mib, 16, 0), 1);
+}
+
 class Bench : public RunTest {
  protected:
   static std::vector<std::string> bench(std::vector<std::string> more) {
@@ -120,9 +130,10 @@ TEST_F(Bench, MeasuresPredictsAndSaysWhereAStepWent) {
       bench({"--steps", "3", "--warmup-steps", "1", "--peak", "1e12", "--json", path("bench.json"),
              "--trace", path("trace.json"), "--disk", folder_.path().string()}));
   ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
-  for (const char* part : {"products", "attention backward", "both at once", "AdamW on the host",
-                           "step: median", "of the ceiling", "MFU", "predicted: ", "error ",
-                           "exposed transfer", "exposed optimizer", "recompute", "gaps"})
+  for (const char* part :
+       {"products", "attention backward", "both at once", "AdamW on the host",
+        "host store: ", "first touch", "step: median", "of the ceiling", "MFU",
+        "predicted: ", "error ", "exposed transfer", "exposed optimizer", "recompute", "gaps"})
     EXPECT_NE(outcome.out.find(part), std::string::npos) << part << " in\n" << outcome.out;
 
   const io::JsonValue json = io::parse_json(read_file(path("bench.json")), "bench.json");
@@ -130,10 +141,17 @@ TEST_F(Bench, MeasuresPredictsAndSaysWhereAStepWent) {
   EXPECT_EQ(number(json, "micro_batch_tokens"), 64);
   const io::JsonValue& ceilings = at(json, "ceilings");
   EXPECT_EQ(number(ceilings, "micro_batch_tokens"), 64);
-  for (const char* rate : {"to_device_bytes_per_second", "to_host_bytes_per_second",
-                           "both_ways_bytes_per_second", "update_elements_per_second",
-                           "update_bytes_per_second", "launch_seconds", "disk_bytes_per_second"})
+  for (const char* rate :
+       {"to_device_bytes_per_second", "to_host_bytes_per_second", "both_ways_bytes_per_second",
+        "update_elements_per_second", "update_bytes_per_second", "host_read_write_bytes_per_second",
+        "launch_seconds", "disk_bytes_per_second"})
     EXPECT_GT(number(ceilings, rate), 0) << rate;
+  // fp32: masters and two moments are read and written, the gradient is read.
+  const double traffic = number(ceilings, "update_bytes_per_second");
+  EXPECT_NEAR(traffic, 28 * number(ceilings, "update_elements_per_second"), 1e-6 * traffic);
+  EXPECT_NEAR(number(ceilings, "update_of_read_write"),
+              traffic / number(ceilings, "host_read_write_bytes_per_second"), 1e-9);
+  EXPECT_TRUE(elements(at(json, "pinned_to")).empty()) << "the CPU device needs all cores";
   EXPECT_GT(number(at(ceilings, "products"), "flops_per_second"), 0);
   EXPECT_GT(number(at(ceilings, "attention"), "backward_flops_per_second"), 0);
   EXPECT_GT(number(at(ceilings, "element_wise"), "bytes_per_second"), 0);
@@ -153,6 +171,11 @@ TEST_F(Bench, MeasuresPredictsAndSaysWhereAStepWent) {
   EXPECT_NEAR(number(steps, "mfu"), speed / 1e12, 1e-9);
   EXPECT_NEAR(number(steps, "of_ceiling"),
               speed / number(at(ceilings, "products"), "flops_per_second"), 1e-9);
+  const io::JsonValue& store = at(steps, "host_store");
+  EXPECT_GT(number(store, "bytes"), 16 * number(json, "parameters")) << "and padding";
+  const double touch = number(store, "touch_seconds");
+  EXPECT_GT(touch, 0);
+  EXPECT_NEAR(number(store, "of_touch"), 1 + number(store, "registration_seconds") / touch, 1e-6);
   const io::JsonValue& predicted = at(json, "predicted");
   EXPECT_NEAR(number(predicted, "error_percent"),
               100 * (number(predicted, "step_seconds") / median - 1), 1e-6);

@@ -4,8 +4,10 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <chrono>
 #include <fstream>
 #include <string>
+#include <thread>
 
 #include "core/base/host_memory.h"
 #include "tests/memory_map.h"
@@ -42,6 +44,7 @@ class NotingDevice : public Device {
   std::unique_ptr<DeviceMemory> allocate(std::int64_t) override { return nullptr; }
   std::unique_ptr<HostRegistration> register_host(void* data, std::int64_t bytes) override {
     ranges.push_back({data, bytes});
+    std::this_thread::sleep_for(std::chrono::milliseconds(registration_milliseconds));
     return std::make_unique<Registration>(*this, data);
   }
   std::int64_t free_bytes() const override { return 0; }
@@ -49,6 +52,7 @@ class NotingDevice : public Device {
 
   std::vector<Range> ranges;
   int ended = 0;
+  int registration_milliseconds = 0;
 
  private:
   DeviceInfo info_;
@@ -149,6 +153,20 @@ TEST(HostArena, RegistersAllOfItOnceAndTellsProgress) {
   ASSERT_EQ(device.ranges.size(), 1U);  // far below 16 GiB
   EXPECT_EQ(device.ranges[0].data, arena.data());
   EXPECT_EQ(device.ranges[0].bytes, bytes);
+}
+
+TEST(HostArena, TellsTheTouchFromTheRegistration) {
+  ThreadPool pool(1);
+  NotingDevice device;
+  device.registration_milliseconds = 30;
+  const auto wait = [](Index) { std::this_thread::sleep_for(std::chrono::milliseconds(20)); };
+  const HostArena arena("test arena", kMiB, device, pool, {.touched = wait});
+  EXPECT_GE(arena.seconds().touch, 0.02);
+  EXPECT_GE(arena.seconds().registration, 0.03);
+  EXPECT_EQ(HostArena("nothing", 0, device, pool).seconds().ratio(), 1);
+  ArenaSeconds sum{.touch = 1, .registration = 0.5};
+  sum += {.touch = 3, .registration = 0.5};
+  EXPECT_DOUBLE_EQ(sum.ratio(), 1.25);
 }
 
 TEST(HostArena, CutsRegistrationsAtWholePagesOfTheCutsGiven) {

@@ -1,8 +1,5 @@
 #include "launcher/session/measure/ceilings.h"
 
-#include <vector>
-
-#include "core/optim/adamw.h"
 #include "core/store/host_arena.h"
 #include "launcher/session/measure/disk.h"
 #include "launcher/session/measure/timing.h"
@@ -35,33 +32,6 @@ void measure_copies(Machine& machine, ThreadPool& pool, Ceilings& ceilings) {
   ceilings.rates.to_device = size / seconds_a_call(to_device, wait, kLeastSeconds);
   ceilings.rates.to_host = size / seconds_a_call(to_host, wait, kLeastSeconds);
   ceilings.both_ways = 2 * size / seconds_a_call(both, wait, kLeastSeconds);
-}
-
-/// AdamW on more elements than the caches hold.
-void measure_update(const Machine& machine, ThreadPool& pool, Ceilings& ceilings) {
-  constexpr Index kElements = Index{1} << 23;
-  constexpr auto kSize = static_cast<std::size_t>(kElements);
-  const bool split = machine.master == MasterFormat::split;
-  const Index weight_bytes = size_of(machine.compute);
-  std::vector<std::byte> weights(kSize * static_cast<std::size_t>(weight_bytes));
-  std::vector<std::int16_t> remainder(split ? kSize : 0);
-  std::vector<float> first(kSize);
-  std::vector<float> second(kSize);
-  const std::vector<std::byte> gradient(weights.size());
-  const AdamWSlice slice{.count = kElements,
-                         .weights = weights.data(),
-                         .remainder = split ? remainder.data() : nullptr,
-                         .exp_avg = first.data(),
-                         .exp_avg_sq = second.data(),
-                         .gradient = gradient.data(),
-                         .gradient_type = machine.compute};
-  const AdamWCoefficients coefficients = adamw_coefficients({}, 1e-4, 1, 1, true);
-  const double seconds =
-      seconds_a_call([&] { adamw_update(slice, coefficients, pool); }, [] {}, kLeastSeconds);
-  ceilings.rates.update = static_cast<double>(kElements) / seconds;
-  // The gradient, of the weights' type, is read; masters and both moments are read and written.
-  const Index state = weight_bytes + (split ? 2 : 0) + 2 * size_of(DType::f32);
-  ceilings.update_bandwidth = ceilings.rates.update * static_cast<double>(weight_bytes + 2 * state);
 }
 
 /// What the issuing thread pays for a small op, its event and a wait for it.
@@ -99,7 +69,8 @@ Ceilings measure_ceilings(Machine& machine, const Model& model, const Choices& c
           .rate(rates.attention_backward);
   rates.device_bandwidth = together(ceilings.calls, &ops::Work::bytes).rate(rates.device_bandwidth);
   measure_copies(machine, pool, ceilings);
-  measure_update(machine, pool, ceilings);
+  ceilings.update = measure_host_update(machine, pool, kLeastSeconds);
+  rates.update = ceilings.update.elements;
   rates.launch = measure_launch(machine);
   if (disk) {
     rates.disk = measure_disk(*disk);

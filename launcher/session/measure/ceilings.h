@@ -7,6 +7,7 @@
 
 #include "core/base/thread_pool.h"
 #include "core/plan/rates.h"
+#include "launcher/session/measure/host_update.h"
 #include "launcher/session/measure/model_calls.h"
 
 namespace megatrain::launcher {
@@ -18,8 +19,7 @@ struct Ceilings {
   Rates rates;
   std::vector<MeasuredCall> calls;
   double both_ways = 0;  ///< copies down and up at once, bytes/s of both together
-  /// Host memory that AdamW reads and writes, bytes/s.
-  double update_bandwidth = 0;
+  HostUpdate update;
   bool disk_measured = false;
 };
 

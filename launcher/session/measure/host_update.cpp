@@ -1,0 +1,107 @@
+#include "launcher/session/measure/host_update.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "core/base/host_memory.h"
+#include "core/base/processors.h"
+#include "core/optim/read_write.h"
+#include "core/store/host_arena.h"
+#include "launcher/session/measure/timing.h"
+
+namespace megatrain::launcher {
+
+namespace {
+
+constexpr Index kQuarters = 4;
+
+/// Arenas as a host store has them, so that their pages and their places are alike.
+class States {
+ public:
+  States(const Machine& machine, ThreadPool& pool, Index bytes)
+      : pool_(pool),
+        type_(machine.compute),
+        split_(machine.master == MasterFormat::split),
+        elements_(round_up(ceil_div(bytes, bytes_each()), kQuarters * kUpdatePiece)),
+        weights_(arena(machine, size_of(type_))),
+        remainder_(arena(machine, split_ ? Index{2} : Index{0})),
+        first_(arena(machine, size_of(DType::f32))),
+        second_(arena(machine, size_of(DType::f32))),
+        gradient_(arena(machine, size_of(type_))) {
+    // About 1/100 in both types: of zeros nothing would be computed.
+    const Index piece_bytes = kUpdatePiece * size_of(type_);
+    pool.for_each(elements_ / kUpdatePiece, [&](Index piece) {
+      std::memset(gradient_.data() + piece * piece_bytes, 0x3C,
+                  static_cast<std::size_t>(piece_bytes));
+    });
+  }
+
+  [[nodiscard]] Index bytes() const { return elements_ * bytes_each(); }
+  [[nodiscard]] Index quarter() const { return elements_ / kQuarters; }
+  /// What an element costs: the gradient is read, masters and both moments are read and written.
+  [[nodiscard]] Index traffic() const { return 2 * bytes_each() - size_of(type_); }
+
+  void update(Index begin) {
+    adamw_update(slice(begin), adamw_coefficients({}, 1e-4, 1, 1, true), pool_);
+  }
+  void read_and_write(Index begin) { megatrain::read_and_write(slice(begin), pool_); }
+
+ private:
+  [[nodiscard]] Index bytes_each() const {
+    return 2 * size_of(type_) + (split_ ? 2 : 0) + 2 * size_of(DType::f32);
+  }
+  HostArena arena(const Machine& machine, Index each) {
+    return {"measurement", elements_ * each, *machine.device, pool_};
+  }
+  [[nodiscard]] AdamWSlice slice(Index begin) const {
+    const AdamWSlice all{
+        .count = elements_,
+        .weights = weights_.data(),
+        .remainder = split_ ? reinterpret_cast<std::int16_t*>(remainder_.data()) : nullptr,
+        .exp_avg = reinterpret_cast<float*>(first_.data()),
+        .exp_avg_sq = reinterpret_cast<float*>(second_.data()),
+        .gradient = gradient_.data(),
+        .gradient_type = type_};
+    return all.part(begin, quarter());
+  }
+
+  ThreadPool& pool_;
+  DType type_;
+  bool split_;
+  Index elements_;
+  HostArena weights_, remainder_, first_, second_, gradient_;
+};
+
+}  // namespace
+
+Index measured_bytes(Index caches, int threads, Index available) {
+  constexpr Index kEach = Index{128} << 20;
+  constexpr Index kEnough = Index{4} << 30;
+  const Index wanted = std::max(4 * caches, std::min(kEach * threads, kEnough));
+  return std::max(std::min(wanted, available / 8), Index{1});
+}
+
+HostUpdate measure_host_update(const Machine& machine, ThreadPool& pool, double least_seconds) {
+  States states(machine, pool,
+                measured_bytes(last_level_cache(affinity_mask()), pool.threads(),
+                               available_host_memory().available));
+  Index next = 0;
+  const auto in_turn = [&](auto work) {
+    return Repeated{[&, work] {
+                      (states.*work)(next % kQuarters * states.quarter());
+                      ++next;
+                    },
+                    least_seconds};
+  };
+  const std::vector<double> seconds = seconds_of_calls(
+      std::array{in_turn(&States::update), in_turn(&States::read_and_write)}, [] {});
+  const auto elements = static_cast<double>(states.quarter());
+  const double bytes = elements * static_cast<double>(states.traffic());
+  return {.elements = elements / seconds[0],
+          .bandwidth = bytes / seconds[0],
+          .read_write = bytes / seconds[1],
+          .bytes = states.bytes()};
+}
+
+}  // namespace megatrain::launcher

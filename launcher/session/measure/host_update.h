@@ -1,0 +1,28 @@
+#pragma once
+/// @file
+/// How fast the host updates states that lie in memory and not in caches.
+
+#include "core/base/thread_pool.h"
+#include "launcher/session/machine.h"
+
+namespace megatrain::launcher {
+
+/// Rates of host memory that holds more than the caches do, as in a step.
+struct HostUpdate {
+  double elements = 0;    ///< AdamW's, a second
+  double bandwidth = 0;   ///< bytes a second that AdamW reads and writes
+  double read_write = 0;  ///< the same bytes of the same arrays a second, where nothing is computed
+  Index bytes = 0;        ///< of the states measured with
+
+  [[nodiscard]] double of_bandwidth() const { return bandwidth / read_write; }
+};
+
+/// Bytes of states to measure with: four times the caches, and enough for every thread, but at
+/// most an eighth of the memory that is there.
+Index measured_bytes(Index caches, int threads, Index available);
+
+/// Both go round the same states in turns, a quarter of them at a time, and so come back to what no
+/// cache holds any more.
+HostUpdate measure_host_update(const Machine& machine, ThreadPool& pool, double least_seconds);
+
+}  // namespace megatrain::launcher
