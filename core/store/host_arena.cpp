@@ -20,7 +20,7 @@ namespace {
 constexpr Index kHugePage = Index{2} << 20;
 constexpr Index kTouchPiece = Index{16} << 20;
 constexpr Index kProgressPieces = 64;
-constexpr Index kRegisterPiece = Index{16} << 30;
+constexpr Index kRegisterPiece = Index{1} << 30;
 
 Index page_bytes() { return sysconf(_SC_PAGESIZE); }
 
@@ -48,7 +48,7 @@ HostArena::HostArena(std::string name, Index bytes, Device& device, ThreadPool& 
   require_host_memory(name_, bytes);
   map();
   seconds_.touch = seconds_of([&] { touch(pool, options.touched); });
-  seconds_.registration = seconds_of([&] { register_with(device, options.cuts); });
+  seconds_.registration = seconds_of([&] { register_with(device, pool, options.cuts); });
 }
 
 void HostArena::Unmap::operator()(std::byte* data) const {
@@ -110,12 +110,14 @@ std::vector<Index> registration_ends(Index bytes, std::span<const Index> cuts, I
   return ends;
 }
 
-void HostArena::register_with(Device& device, std::span<const Index> cuts) {
-  Index begin = 0;
-  for (const Index end : registration_ends(bytes_, cuts, page_bytes())) {
-    registrations_.push_back(device.register_host(data() + begin, end - begin));
-    begin = end;
-  }
+void HostArena::register_with(Device& device, ThreadPool& pool, std::span<const Index> cuts) {
+  const std::vector<Index> ends = registration_ends(bytes_, cuts, page_bytes());
+  registrations_.resize(ends.size());
+  pool.for_each(static_cast<Index>(ends.size()), [&](Index piece) {
+    const auto i = static_cast<std::size_t>(piece);
+    const Index begin = i == 0 ? 0 : ends[i - 1];
+    registrations_[i] = device.register_host(data() + begin, ends[i] - begin);
+  });
 }
 
 }  // namespace megatrain
