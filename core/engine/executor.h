@@ -1,52 +1,21 @@
 #pragma once
 /// @file
 /// Issues the instructions of a plan. It decides nothing: what to do, where, and after what is in
-/// the lists.
+/// the lists. What each of them does is in instruction_work.h.
 
 #include <atomic>
 #include <memory>
 #include <optional>
 #include <vector>
 
-#include "core/engine/host_queue.h"
-#include "core/engine/memory.h"
+#include "core/engine/engine_parts.h"
+#include "core/engine/instruction_work.h"
 #include "core/engine/slot_ring.h"
 #include "core/engine/state_reader.h"
 #include "core/engine/step.h"
-#include "core/engine/step_groups.h"
-#include "core/engine/unit_states.h"
-#include "core/model/templates.h"
-#include "core/plan/layout.h"
 #include "core/plan/trace.h"
 
 namespace megatrain {
-
-/// The device streams, shared by all plans of an engine.
-class DeviceStreams {
- public:
-  explicit DeviceStreams(Device& device);
-  [[nodiscard]] Stream& of(StreamId stream) const {
-    return *streams_[static_cast<std::size_t>(stream)];
-  }
-  void synchronize();
-
- private:
-  std::array<std::unique_ptr<Stream>, kDeviceStreams> streams_;
-};
-
-/// What executors work with; none of it is owned.
-struct EngineParts {
-  Device& device;
-  const ops::Ops& ops;
-  const Model& model;
-  HostStore& store;
-  EngineMemory& memory;
-  DeviceStreams& streams;
-  HostQueue& updates;
-  HostQueue& snapshots;
-  ThreadPool& update_pool;
-  StepGroups& groups;
-};
 
 class Executor {
  public:
@@ -85,7 +54,7 @@ class Executor {
   struct Timing;
   /// What one run of a list works with.
   struct Run;
-  /// Waits for what the instruction waits for and enqueues it.
+  /// Waits for what the instruction waits for and enqueues what it does.
   void issue(const InstructionList& list, std::size_t n, const Run& run);
   void issue_host_work(const InstructionList& list, std::size_t n, const Run& run);
   void wait(const InstructionList& list, const Instruction& i);
@@ -94,43 +63,14 @@ class Executor {
   void track_slots(const InstructionList& list, const Instruction& i);
   /// Nothing is to be done for it in this run: what it does nobody asked for.
   [[nodiscard]] static bool idle(const Instruction& i, const Run& run);
-  void execute(const InstructionList& list, const Instruction& i, const Run& run);
   /// What a worker does for an instruction; empty: nothing.
   [[nodiscard]] std::function<void()> host_work(const InstructionList& list, const Instruction& i,
                                                 const Run& run);
-  void copy(const InstructionList& list, const Instruction& i, Role to, Role from);
-  /// A unit's slab, or the slice that the host holds of it, between a device buffer and the store.
-  void copy_up(const InstructionList& list, const Instruction& i, Role to, Role from);
-  void copy_down(const InstructionList& list, const Instruction& i, Role to, Role from);
-  /// What the ranks of the plan do together.
-  void communicate(const InstructionList& list, const Instruction& i);
-  void sum_parts(const InstructionList& list, const Instruction& i);
-  void reduce(const InstructionList& list, const Instruction& i);
-  /// What of the elements of a reduce instruction another part's norm counts.
-  [[nodiscard]] ops::UncountedRuns uncounted(const Instruction& i) const;
-  [[nodiscard]] UnitStates unit_states(const InstructionList& list, const Instruction& i) const;
-  void device_update(const InstructionList& list, const Instruction& i,
-                     const PendingUpdate& pending);
-  void offload(const InstructionList& list, const Instruction& i);
-  void run_block(const InstructionList& list, const Instruction& i);
-  void run_embedding(const InstructionList& list, const Instruction& i, const StepInputs& inputs);
-  void run_head(const InstructionList& list, const Instruction& i, const StepInputs& inputs);
-  void gather_rows(const InstructionList& list, const Instruction& i,
-                   std::span<const std::int32_t> rows) const;
-  [[nodiscard]] std::byte* pointer(const InstructionList& list, const Instruction& i,
-                                   Role role) const;
-  /// Where this rank's slice begins in a slot or an accumulator of the instruction's unit.
-  [[nodiscard]] std::byte* slice(const InstructionList& list, const Instruction& i,
-                                 Role role) const;
-  [[nodiscard]] const std::int32_t* batch_part(const InstructionList& list, const Instruction& i,
-                                               Index offset) const;
   [[nodiscard]] std::byte* named(std::string_view name, Index& bytes) const;
 
   const Plan& plan_;
   EngineParts parts_;
-  std::vector<Block> blocks_;
-  Embedding embedding_;
-  Head head_;
+  InstructionWork work_;
   SlotRing slots_;
   std::vector<std::string> names_;              ///< of the body's instructions, for profilers
   std::vector<std::unique_ptr<Event>> events_;  ///< per instruction of the body that is waited for
