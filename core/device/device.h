@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -35,6 +36,14 @@ class Event {
   [[nodiscard]] virtual bool reached() = 0;
 };
 
+/// Work that was captured on a stream, to be launched any number of times by one call. What it
+/// computes with is fixed: addresses and scalars are those of the capture. Must live until its
+/// launches have run.
+class Graph {
+ public:
+  virtual ~Graph() = default;
+};
+
 /// An ordered queue of device work. Calls return at once.
 class Stream {
  public:
@@ -54,6 +63,14 @@ class Stream {
   /// Blocks the calling host thread until the stream is empty; start-up and shutdown only.
   /// @throws Error when earlier work of the stream failed
   virtual void synchronize() = 0;
+  /// Collects what `enqueue` enqueues on this stream; none of it runs before it is launched.
+  /// `enqueue` runs once, on the calling thread, and may enqueue copies, fills and ops alone: no
+  /// events. What libraries set up at first use should be set up: run the same work once before.
+  /// What other threads and streams do meanwhile is not touched. Only where DeviceInfo::graphs.
+  /// @throws what `enqueue` throws; Error when the device cannot capture it
+  [[nodiscard]] virtual std::unique_ptr<Graph> capture(const std::function<void()>& enqueue);
+  /// Enqueues all of a graph that was captured on a stream of the same device.
+  virtual void launch(Graph& graph);
 };
 
 /// Memory on the device; freed by the destructor. Aligned to at least 256 bytes.
@@ -86,6 +103,7 @@ struct DeviceInfo {
   std::string numerics;
   /// Dense peak of the compute type in FLOP/s from the data sheet, 0 when unknown.
   double peak_bf16_flops = 0;
+  bool graphs = false;  ///< its streams capture and launch
 };
 
 class Device {

@@ -37,6 +37,14 @@ void require_groups(const Choices& choices, const StepGroups& groups, const Mode
           "the plan's replicas are those of the communicators");
 }
 
+void require_graphs(const Choices& choices, const Device& device) {
+  if (choices.graphs && !device.info().graphs)
+    throw UserError(fmt::format(
+        "the plan launches blocks as graphs, which the device '{}' cannot; leave --force graphs=on "
+        "out",
+        device.info().name));
+}
+
 /// Asks for every kernel choice before anything is allocated: a request is met or refused.
 void require_attention(const Plan& plan, const ops::Ops& ops, const Model& model) {
   const ModelConfig& config = model.part_config();
@@ -74,6 +82,7 @@ Engine::Engine(Device& device, const ops::Ops& ops, const Model& model, HostStor
   for (const Plan* plan : present(plans_)) {
     require_groups(plan->choices, groups_, model, store);
     require_checked(*plan);
+    require_graphs(plan->choices, device);
     require_attention(*plan, ops, model);
     executors_[index(plan->choices.purpose)] = std::make_unique<Executor>(*plan, parts);
   }

@@ -62,6 +62,8 @@ Executor::Executor(const Plan& plan, const EngineParts& parts)
     if (on_device(plan.body.instructions[i].stream) && !events_[i])
       events_[i] = parts.device.make_event();
   }
+  if (plan.choices.graphs)
+    graphs_.emplace(parts.streams.of(StreamId::compute), plan.body.instructions.size());
 }
 
 Executor::~Executor() = default;
@@ -140,10 +142,19 @@ void Executor::issue(const InstructionList& list, std::size_t n, const Run& run)
   const DeviceRange range(body ? names_[n].c_str() : "prologue");
   Stream& stream = parts_.streams.of(i.stream);
   if (run.timing) stream.record(*run.timing->begin[n]);
-  if (!idle) work_.enqueue(list, i, run.inputs, run.pending);
+  if (!idle) enqueue(list, n, run);
   if (poison_ && i.op == OpCode::release) work_.fill(list, i, Role::weights, 0xFF);
   if (run.timing) stream.record(*run.timing->end[n]);
   if (body && events_[n]) stream.record(*events_[n]);
+}
+
+void Executor::enqueue(const InstructionList& list, std::size_t n, const Run& run) {
+  const Instruction& i = list.instructions[n];
+  const auto work = [&] { work_.enqueue(list, i, run.inputs, run.pending); };
+  if (graphs_ && &list == &plan_.body && runs_as_graph(i.op))
+    graphs_->run(n, work);
+  else
+    work();
 }
 
 void Executor::issue_host_work(const InstructionList& list, std::size_t n, const Run& run) {

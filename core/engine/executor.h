@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/engine/engine_parts.h"
+#include "core/engine/instruction_graphs.h"
 #include "core/engine/instruction_work.h"
 #include "core/engine/slot_ring.h"
 #include "core/engine/state_reader.h"
@@ -56,6 +57,7 @@ class Executor {
   struct Run;
   /// Waits for what the instruction waits for and enqueues what it does.
   void issue(const InstructionList& list, std::size_t n, const Run& run);
+  void enqueue(const InstructionList& list, std::size_t n, const Run& run);
   void issue_host_work(const InstructionList& list, std::size_t n, const Run& run);
   void wait(const InstructionList& list, const Instruction& i);
   /// The worker of a stream, or nullptr.
@@ -71,6 +73,7 @@ class Executor {
   const Plan& plan_;
   EngineParts parts_;
   InstructionWork work_;
+  std::optional<InstructionGraphs> graphs_;  ///< of the body, where the plan has them
   SlotRing slots_;
   std::vector<std::string> names_;              ///< of the body's instructions, for profilers
   std::vector<std::unique_ptr<Event>> events_;  ///< per instruction of the body that is waited for

@@ -74,6 +74,11 @@ void validate(const Choices& choices, const Model& model) {
         "the host cannot gather rows of an embedding that is divided: embedding must be table "
         "where "
         "the model is in several parts");
+  if (model.partition().count > 1 && choices.graphs)
+    throw UserError(
+        "blocks that are divided call the other parts, which no graph can: graphs must be off "
+        "where "
+        "the model is in several parts");
   at_least(choices.compute.head_chunk, 1, "head-chunk");
   at_least(choices.segment, 1, "segment");
   at_most(choices.segment, layers, "segment (the model's blocks)");

@@ -51,6 +51,7 @@ struct Choices {
   Index staging = 2;           ///< wire buffers between reduce and offload
   Index staging_elements = 0;  ///< of each; a multiple of ops::kNormChunk
   Index spill_buffers = 2;     ///< device buffers in flight between compute and spill
+  bool graphs = false;         ///< each visit of a block is launched as one graph
 
   [[nodiscard]] DType wire() const { return compute.type; }
   [[nodiscard]] Keep keep_of(Index layer) const {

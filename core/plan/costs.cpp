@@ -35,6 +35,11 @@ class CountedParts final : public PartGroup {
   mutable Index calls_ = 0;
 };
 
+/// A graph is one call of the driver, which does more than the launch of a kernel does...
+constexpr Index kGraphCall = 2;
+/// ...and a little for each of its kernels: so many take as long as a launch.
+constexpr Index kGraphKernelsALaunch = 16;
+
 using Enqueue = std::function<void(const ops::Ops&, Stream&, const PartGroup&)>;
 
 /// Where buffers are said to lie: never followed, but not null, which would mean "none".
@@ -57,6 +62,8 @@ Cost cost_of(const Partition& partition, const Enqueue& enqueue) {
 }
 
 }  // namespace
+
+Index graph_launches(Index kernels) { return kGraphCall + ceil_div(kernels, kGraphKernelsALaunch); }
 
 Costs::Costs(const Model& model, const Choices& choices) {
   const auto cost = [&](const Enqueue& enqueue) { return cost_of(model.partition(), enqueue); };
@@ -88,6 +95,10 @@ Costs::Costs(const Model& model, const Choices& choices) {
         block.backward(ops, s, keep, buffers, parts);
       });
     }
+    if (choices.graphs)
+      for (Cost* visit :
+           {&costs.forward, &costs.recompute, &costs.recompute_with_output, &costs.backward})
+        visit->launches = graph_launches(visit->launches);
     blocks_.push_back(costs);
   }
 

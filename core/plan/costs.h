@@ -8,6 +8,9 @@
 
 namespace megatrain {
 
+/// What launching so many kernels as one graph takes the issuing thread, in launches of one kernel.
+Index graph_launches(Index kernels);
+
 class Costs {
  public:
   Costs(const Model& model, const Choices& choices);

@@ -113,6 +113,10 @@ const std::vector<Setter>& setters() {
            throw UserError(fmt::format("{}={}: the model has {} blocks", n, v, layers));
          c.kept_on_host = spread_evenly(count, layers);
        }},
+      {{"graphs", "on|off", "launch each visit of a block as one graph"},
+       [](Choices& c, const Model&, std::string_view n, std::string_view v) {
+         c.graphs = one_of<bool>(n, v, {{"on", true}, {"off", false}});
+       }},
       {{"keep", "boundary|attention|all", "what every block keeps for its backward pass"},
        [](Choices& c, const Model& model, std::string_view n, std::string_view v) {
          c.keep.assign(static_cast<std::size_t>(model.config().layers), keep_level(n, v));

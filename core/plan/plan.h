@@ -80,6 +80,11 @@ enum class OpCode : std::uint8_t {
   snapshot,        ///< snapshot: hands a unit's state to a reader, if there is one
 };
 std::string_view name(OpCode op);
+/// With Choices::graphs this is launched as one graph: it enqueues the same kernels with the same
+/// arguments at every run of the body. Others compute with scalars of the step, or are one kernel.
+constexpr bool runs_as_graph(OpCode op) {
+  return op == OpCode::forward || op == OpCode::recompute || op == OpCode::backward;
+}
 
 enum class MemorySpace : std::uint8_t {
   device,  ///< the plan's one device arena
@@ -153,7 +158,7 @@ struct Cost {
   Index link_bytes = 0;        ///< over PCIe
   Index peer_bytes = 0;        ///< received from other ranks, parts of the model among them
   Index host_elements = 0;     ///< updated by AdamW
-  Index launches = 1;          ///< kernels and copies that the issuing thread enqueues for it
+  Index launches = 1;  ///< of kernels and copies by the issuing thread; a graph counts as a few
 };
 
 struct Instruction {

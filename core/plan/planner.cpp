@@ -36,6 +36,9 @@ constexpr double kWorthMoreWaves = 0.98;
 /// Micro-batches of a block that may wait for the link, so that it goes on while blocks compute
 /// that spill nothing.
 constexpr Index kBurst = 4;
+/// What the driver is taken to need in device memory for a graph of the dozen or two of kernels of
+/// a block's visit: on the safe side.
+constexpr Index kGraphBytes = Index{256} << 10;
 /// Room for the logits of a head chunk: so much that the product that makes the table's gradient
 /// computes longer than it reads and writes the fp32 accumulator.
 constexpr Index kLogitsBytes = Index{640} << 20;
@@ -64,6 +67,9 @@ class Chooser {
         budget_(request.device_memory - request.device_reserve) {}
 
   Choices run() {
+    if (leanest(1, 1).graphs && !request_.device_graphs)
+      throw UserError(
+          "graphs=on cannot be met: the device launches kernels one by one. Leave it out");
     for (const Index batch : micro_batch_candidates())
       if (const std::optional<Choices> choices = best_of(batch)) {
         validate(*choices, model_);
@@ -177,7 +183,7 @@ class Chooser {
     const auto bytes = [&](Index n) {
       Choices attempt = choices;
       attempt.device_boundaries = n;
-      return plan_bytes(model_, attempt);
+      return needs(attempt);
     };
     const Index segments = ceil_div(layers_, choices.segment);
     const Index wanted =
@@ -187,8 +193,15 @@ class Chooser {
     choices.device_boundaries = std::max<Index>(0, std::min(wanted, too_many - 1));
   }
 
+  /// What a plan allocates, and what the driver does for it.
+  [[nodiscard]] PlanBytes needs(const Choices& choices) const {
+    PlanBytes bytes = plan_bytes(model_, choices);
+    bytes.device += graph_bytes(model_, choices);
+    return bytes;
+  }
+
   [[nodiscard]] bool fits(const Choices& choices) const {
-    const PlanBytes bytes = plan_bytes(model_, choices);
+    const PlanBytes bytes = needs(choices);
     return bytes.device <= budget_ &&
            (request_.host_memory == 0 || bytes.host() <= request_.host_memory);
   }
@@ -206,18 +219,41 @@ class Chooser {
     set(choices, too_many - 1);
   }
 
+  /// Makes the most of what the budget leaves. Graphs are taken where the issuing thread is what
+  /// the device waits for, and else not: they take memory.
+  void improve(Choices& choices) const {
+    const Choices lean = choices;
+    choices = spend_best(lean);
+    if (!request_.device_graphs || is_forced(request_, "graphs") || !compares(lean) ||
+        model_.partition().count > 1)
+      return;
+    const double without = seconds(choices);
+    const auto with_graphs = [](Choices of) {
+      of.graphs = true;
+      return of;
+    };
+    const auto pays = [&](const Choices& attempt) {
+      return seconds(attempt) < without * kWorthwhile;
+    };
+    Choices attempt = with_graphs(choices);
+    if (!pays(attempt)) return;
+    if (!fits(attempt)) {
+      if (!fits(with_graphs(lean))) return;
+      attempt = spend_best(with_graphs(lean));
+      if (!pays(attempt)) return;
+    }
+    choices = attempt;
+  }
+
   /// Spends what the budget leaves where it saves most time. Without rates: on boundaries that need
   /// no spill, then on intermediates that need no recompute, a third slot, weights that need no
   /// second fetch. With rates that is the first of several ways, of which the simulator tells the
   /// fastest: where copies hide under the computing a spilled boundary costs nothing and its memory
   /// saves a recompute, where they do not weights come first.
-  void improve(Choices& choices) const {
-    const Choices lean = choices;
+  [[nodiscard]] Choices spend_best(const Choices& lean) const {
     const Index segments = ceil_div(layers_, lean.segment);
-    if (!compares(lean)) {
-      choices = spend(lean, segments, /*weights_first=*/false);
-      return;
-    }
+    if (!compares(lean)) return spend(lean, segments, /*weights_first=*/false);
+    Choices choices = lean;
     std::optional<double> fastest;
     const auto consider = [&](const Choices& attempt) {
       const double time = seconds(attempt);
@@ -240,7 +276,7 @@ class Chooser {
         consider(spend(holding, boundaries, /*weights_first=*/false));
     }
     // Where the host has room, it keeps what the device cannot.
-    if (!spills_kept(lean)) return;
+    if (!spills_kept(lean)) return choices;
     holding = lean;
     hold_states(holding, model_, choices.device_states);
     for (Choices base : {lean, holding})
@@ -249,6 +285,7 @@ class Chooser {
           if (!is_forced(request_, "spill-buffers")) base.spill_buffers = buffers;
           consider(spend(base, least, /*weights_first=*/false, layers_ * eighth / 8));
         }
+    return choices;
   }
 
   [[nodiscard]] bool spills_kept(const Choices& lean) const {
@@ -374,7 +411,7 @@ class Chooser {
         Choices choices = leanest(batch, waves);
         if (choices.waves > choices.micro_batches) continue;
         relieve_host(choices);
-        const PlanBytes bytes = plan_bytes(model_, choices);
+        const PlanBytes bytes = needs(choices);
         const auto rank = [&](const PlanBytes& b) {
           const bool too_large = b.device > budget_;
           return std::pair(too_large, b.host() + (too_large ? b.device : 0));
@@ -388,7 +425,7 @@ class Chooser {
     Choices smallest = leanest(1, 1);
     if (!is_forced(request_, "waves")) smallest.waves = smallest.micro_batches;
     validate(smallest, model_);
-    const PlanBytes bytes = plan_bytes(model_, smallest);
+    const PlanBytes bytes = needs(smallest);
     const bool generates = request_.purpose == Purpose::generate;
     // The CPU device's budget is what the store leaves: where that does not fit, it is the cause.
     const bool store_fits = request_.host_memory == 0 || bytes.store <= request_.host_memory;
@@ -456,6 +493,13 @@ PlanBytes plan_bytes(const Model& model, const Choices& choices) {
   PlanBuilder builder(plan);
   const Layout layout(model, choices, builder);
   return {plan.device_bytes, plan.pinned_bytes, planned_store(model, choices).total()};
+}
+
+Index graph_bytes(const Model& model, const Choices& choices) {
+  if (!choices.graphs) return 0;
+  // Forward, recompute, backward.
+  const Index visits = choices.purpose == Purpose::train ? 3 : 1;
+  return visits * model.config().layers * choices.micro_batches * kGraphBytes;
 }
 
 std::vector<MemoryRow> memory_table(const Plan& plan, const Model& model) {

@@ -25,7 +25,8 @@ struct PlanRequest {
   Index device_reserve = 0;  ///< of it, what the plan cannot own: context, modules, libraries
   /// What the choices that change no bit are weighed by; absent: they follow a fixed order.
   std::optional<Rates> rates = {};
-  Index host_memory = 0;  ///< for slabs and pinned buffers of this rank, bytes; 0: not known
+  bool device_graphs = false;  ///< the device launches graphs, see DeviceInfo
+  Index host_memory = 0;       ///< for slabs and pinned buffers of this rank, bytes; 0: not known
   /// Choices that the user fixed, as "--force name=value" spells them (also micro-batch, slots,
   /// segment). Met or refused.
   std::vector<std::pair<std::string, std::string>> forced;
@@ -66,6 +67,9 @@ Choices choose(const Model& model, const PlanRequest& request);
 
 /// What a plan for these choices allocates, without writing its lists.
 PlanBytes plan_bytes(const Model& model, const Choices& choices);
+
+/// Device memory that the driver is taken to need for the graphs of a plan, beside its arena.
+Index graph_bytes(const Model& model, const Choices& choices);
 
 /// One line of the memory table: buffers that differ only in their numbers, together.
 struct MemoryRow {

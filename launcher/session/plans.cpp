@@ -69,6 +69,7 @@ PlanRequest make_request(const Machine& machine, const Model& model, Index seque
   request.device_memory = machine.device_memory;
   request.device_reserve = machine.device_reserve;
   request.host_memory = machine.host_memory;
+  request.device_graphs = !machine.device || machine.device->info().graphs;
   return request;
 }
 
@@ -185,6 +186,7 @@ std::string describe(const Choices& c, const Model& model) {
   if (c.resident > 0) text += fmt::format(", {} resident blocks", c.resident);
   if (c.device_states > 0)
     text += fmt::format(", {} of {} units updated on the device", c.device_states, layers + 2);
+  if (c.graphs) text += ", blocks launched as graphs";
   text += fmt::format(", embedding by {}, attention {}, head chunk {}",
                       c.embedding == EmbeddingMode::table ? "table" : "rows",
                       ops::name(c.compute.attention), c.compute.head_chunk);

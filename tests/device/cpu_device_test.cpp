@@ -2,9 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstring>
+#include <functional>
 #include <stdexcept>
 #include <thread>
 #include <vector>
@@ -327,6 +329,60 @@ TEST_F(CpuDeviceTest, TinyNumbersAreZeroInAStreamsWorkAlone) {
 TEST(CudaDevice, IsRefusedWhereThereIsNone) {
   if (cuda_device_count() > 0) GTEST_SKIP() << "there is a GPU";
   EXPECT_THROW(make_cuda_device(), UserError);
+}
+
+TEST_F(CpuDeviceTest, AGraphIsLaunchedAsOften) {
+  EXPECT_TRUE(device().info().graphs);
+  std::vector<int> order;
+  std::array<std::uint8_t, 4> bytes{};
+  const auto graph = stream_->capture([&] {
+    own(stream_).enqueue([&] { order.push_back(1); });
+    own(stream_).enqueue([&] { order.push_back(2); });
+    stream_->fill(bytes.data(), 7, 2);
+    stream_->copy(bytes.data() + 2, bytes.data(), 2);
+    own(other_).enqueue([&] { order.push_back(0); });  // another stream goes on as ever
+    other_->synchronize();
+  });
+  stream_->synchronize();
+  EXPECT_EQ(order, std::vector<int>{0}) << "a capture runs nothing";
+  stream_->launch(*graph);
+  own(stream_).enqueue([&] { order.push_back(3); });
+  stream_->launch(*graph);
+  stream_->synchronize();
+  EXPECT_EQ(order, (std::vector<int>{0, 1, 2, 3, 1, 2}));
+  EXPECT_EQ(bytes, (std::array<std::uint8_t, 4>{7, 7, 7, 7}));
+}
+
+TEST_F(CpuDeviceTest, ACaptureThatFailsLeavesTheStreamOfUse) {
+  const auto event = device().make_event();
+  stream_->record(*event);
+  const auto capture = [&](const std::function<void()>& work) {
+    static_cast<void>(stream_->capture(work));
+  };
+  EXPECT_THROW(capture([] { throw Error("no"); }), Error);
+  EXPECT_THROW(capture([&] { stream_->record(*event); }), LogicError);
+  EXPECT_THROW(capture([&] { stream_->wait(*event); }), LogicError);
+  EXPECT_THROW(capture([&] { stream_->synchronize(); }), LogicError);
+  EXPECT_THROW(capture([&] { capture([] {}); }), LogicError);
+  bool ran = false;
+  own(stream_).enqueue([&] { ran = true; });
+  stream_->synchronize();
+  EXPECT_TRUE(ran);
+  class Foreign : public Graph {
+  } foreign;
+  EXPECT_THROW(stream_->launch(foreign), LogicError);
+}
+
+TEST_F(CpuDeviceTest, WorkOfAGraphThatFailsFailsTheStream) {
+  const auto stream = device().make_stream("fails");
+  int later = 0;
+  const auto graph = stream->capture([&] {
+    own(stream).enqueue([] { throw Error("inside"); });
+    own(stream).enqueue([&] { ++later; });
+  });
+  stream->launch(*graph);
+  EXPECT_THROW(stream->synchronize(), Error);
+  EXPECT_EQ(later, 0);
 }
 
 }  // namespace

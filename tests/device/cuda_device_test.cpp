@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <functional>
 #include <thread>
 #include <vector>
 
@@ -184,6 +185,60 @@ TEST_F(CudaDeviceTest, OtherThreadsUseItToo) {
     stream_->synchronize();
   }).join();
   EXPECT_EQ(out.bytes(), std::vector<std::uint8_t>(64, 42));
+}
+
+TEST_F(CudaDeviceTest, AGraphIsLaunchedAsOften) {
+  ASSERT_TRUE(device_->info().graphs);
+  HostBytes in(*device_, 64, 1);
+  HostBytes out(*device_, 64, 0);
+  const auto memory = device_->allocate(128);
+  const auto event = device_->make_event();
+  const auto graph = stream_->capture([&] {
+    stream_->copy(memory->data(), in.data(), 64);
+    stream_->fill(memory->data() + 4, 9, 4);
+    // What other threads do meanwhile is no part of it and does not end it.
+    std::thread([&] {
+      const auto more = device_->allocate(Index{1} << 20);
+      other_->fill(more->data(), 3, more->bytes());
+      other_->record(*event);
+      event->synchronize();
+      EXPECT_TRUE(event->reached());
+    }).join();
+    stream_->copy(memory->data() + 64, memory->data(), 64);
+    stream_->copy(out.data(), memory->data() + 64, 64);
+  });
+  stream_->synchronize();
+  EXPECT_EQ(out.bytes(), std::vector<std::uint8_t>(64, 0)) << "a capture runs nothing";
+  for (std::uint8_t round = 1; round < 4; ++round) {
+    std::memset(in.data(), round, 64);
+    stream_->launch(*graph);
+    stream_->synchronize();
+    std::vector<std::uint8_t> expected(64, round);
+    std::memset(expected.data() + 4, 9, 4);
+    EXPECT_EQ(out.bytes(), expected);
+  }
+}
+
+TEST_F(CudaDeviceTest, ACaptureThatFailsLeavesTheStreamOfUse) {
+  HostBytes out(*device_, 8, 0);
+  const auto memory = device_->allocate(8);
+  const auto capture = [&](const std::function<void()>& work) {
+    static_cast<void>(stream_->capture(work));
+  };
+  EXPECT_THROW(capture([&] {
+                 stream_->fill(memory->data(), 1, 8);
+                 throw UserError("no");
+               }),
+               UserError);
+  EXPECT_THROW(capture([&] { stream_->synchronize(); }), Error);
+  EXPECT_THROW(capture([&] { capture([] {}); }), Error);
+  const auto cpu = make_cpu_device({.threads = 1});
+  const auto foreign = cpu->make_stream("foreign")->capture([] {});
+  EXPECT_THROW(stream_->launch(*foreign), LogicError);
+  stream_->fill(memory->data(), 5, 8);
+  stream_->copy(out.data(), memory->data(), 8);
+  stream_->synchronize();
+  EXPECT_EQ(out.bytes(), std::vector<std::uint8_t>(8, 5));
 }
 
 TEST_F(CudaDeviceTest, RegistersHostMemoryOnce) {

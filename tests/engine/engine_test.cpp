@@ -3,10 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cmath>
 #include <limits>
 
+#include "core/device/cpu/cpu_device.h"
 #include "tests/engine/engine_rig.h"
 #include "tests/plan/plan_grid.h"
 
@@ -109,6 +111,112 @@ TEST(Trace, NamesEveryInstructionAndShowsOverlap) {
   EXPECT_GT(trace.busy(StreamId::compute), 0);
   EXPECT_GT(trace.overlap(StreamId::compute, StreamId::fetch), 0);
   EXPECT_NE(trace.to_json().find("\"forward block 3 micro-batch 1\""), std::string::npos);
+}
+
+TEST(Graphs, WorkIsEnqueuedOnceCapturedOnceAndThenLaunched) {
+  const auto device = make_cpu_device({.threads = 1});
+  const auto stream = device->make_stream("compute");
+  int enqueued = 0;
+  std::array<int, 2> ran{};
+  {
+    InstructionGraphs graphs(*stream, 2);
+    for (int round = 0; round < 5; ++round)
+      for (std::size_t n = 0; n < 2; ++n)
+        graphs.run(n, [&, n] {
+          ++enqueued;
+          cpu_stream(*stream).enqueue([&, n] { ++ran[n]; });
+        });
+  }
+  EXPECT_EQ(enqueued, 4);
+  EXPECT_EQ(ran, (std::array{5, 5}));
+}
+
+/// The first run and the capture may each fail; the next run begins where that one was.
+TEST(Graphs, AFailureIsNoRun) {
+  const auto device = make_cpu_device({.threads = 1});
+  const auto stream = device->make_stream("compute");
+  InstructionGraphs graphs(*stream, 1);
+  int ran = 0;
+  bool fails = true;
+  const auto work = [&] {
+    if (fails) throw Error("no");
+    cpu_stream(*stream).enqueue([&] { ++ran; });
+  };
+  for (int round = 1; round <= 3; ++round) {
+    if (round < 3) {
+      fails = true;
+      EXPECT_THROW(graphs.run(0, work), Error);
+    }
+    fails = false;
+    graphs.run(0, work);
+    stream->synchronize();
+    EXPECT_EQ(ran, round);
+  }
+}
+
+/// The CPU device, as if it could only enqueue.
+class NoGraphs : public Device {
+ public:
+  explicit NoGraphs(Device& inner) : inner_(inner), info_(inner.info()) { info_.graphs = false; }
+  const DeviceInfo& info() const override { return info_; }
+  std::unique_ptr<Stream> make_stream(std::string_view name) override {
+    return inner_.make_stream(name);
+  }
+  std::unique_ptr<Event> make_event() override { return inner_.make_event(); }
+  std::unique_ptr<TimedEvent> make_timed_event() override { return inner_.make_timed_event(); }
+  std::unique_ptr<DeviceMemory> allocate(std::int64_t bytes) override {
+    return inner_.allocate(bytes);
+  }
+  std::unique_ptr<HostRegistration> register_host(void* data, std::int64_t bytes) override {
+    return inner_.register_host(data, bytes);
+  }
+  std::int64_t free_bytes() const override { return inner_.free_bytes(); }
+  std::int64_t reserve_bytes() const override { return inner_.reserve_bytes(); }
+
+ private:
+  Device& inner_;
+  DeviceInfo info_;
+};
+
+TEST(Graphs, ADeviceWithoutThemRefusesThePlan) {
+  const PlanCase c = case_named("graphs");
+  Rig rig(c.config, c.choices);
+  NoGraphs device(*rig.device);
+  const auto open = [&](const Choices& choices) {
+    Engine(device, *rig.ops, rig.model, *rig.store, rig.pool,
+           {.train = make_plan(rig.model, choices)});
+  };
+  try {
+    open(c.choices);
+    FAIL() << "graphs on a device without";
+  } catch (const UserError& error) {
+    EXPECT_NE(std::string(error.what()).find("graphs=on"), std::string::npos) << error.what();
+  }
+  Choices without = c.choices;
+  without.graphs = false;
+  EXPECT_NO_THROW(open(without));
+}
+
+/// Graphs of a plan stay good while another plan has the device.
+TEST(Graphs, OutliveAnEvaluation) {
+  const PlanCase c = case_named("graphs");
+  const auto run = [&](bool graphs) {
+    Choices choices = c.choices;
+    choices.graphs = graphs;
+    Rig rig(c.config, choices);
+    std::vector<float> losses;
+    for (int n = 0; n < 4; ++n) {
+      rig.step(n);
+      const auto evaluated = rig.engine->evaluate(rig.batch(9).inputs);
+      losses.insert(losses.end(), evaluated.begin(), evaluated.end());
+    }
+    Trace trace;
+    rig.step(4, 1, &trace);
+    EXPECT_EQ(trace.spans.size(), rig.engine->plan(Purpose::train).body.instructions.size());
+    rig.engine->flush();
+    return std::pair(rig.snapshot(), losses);
+  };
+  EXPECT_TRUE(run(true) == run(false));
 }
 
 TEST(SlotRing, MisuseThrows) {

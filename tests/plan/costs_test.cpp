@@ -82,6 +82,23 @@ TEST(Costs, CountWhatElementWiseKernelsMove) {
   EXPECT_EQ(costs.forward(0).launches, 12);
 }
 
+/// Whatever a visit launches one by one, as a graph it is a few launches, and the same work.
+TEST(Costs, AGraphIsAFewLaunches) {
+  const ModelConfig c = preset("qwen2.5-7b");
+  Choices choices = choices_with(Keep::boundary, c.layers);
+  const Costs plain(Model(c), choices);
+  choices.graphs = true;
+  const Costs graphs(Model(c), choices);
+  EXPECT_EQ(graphs.forward(0).launches, graph_launches(plain.forward(0).launches));
+  EXPECT_EQ(graphs.recompute(0, true).launches, graph_launches(plain.recompute(0, true).launches));
+  EXPECT_EQ(graphs.backward(0).launches, graph_launches(plain.backward(0).launches));
+  EXPECT_LT(graphs.forward(0).launches, 5);
+  EXPECT_LT(graphs.backward(0).launches, plain.backward(0).launches / 3);
+  EXPECT_EQ(graphs.backward(0).flops, plain.backward(0).flops);
+  EXPECT_EQ(graphs.head().launches, plain.head().launches);
+  EXPECT_LE(graph_launches(1), graph_launches(100));
+}
+
 TEST(Costs, AWindowLowersThatOfAttention) {
   ModelConfig config = modeltest::small_llama();
   config.windows = {4, 0};

@@ -110,6 +110,17 @@ std::vector<PlanCase> plan_grid() {
     c.spill_buffers = 1;
     c.waves = 2;
   });
+  add("graphs", false, [](Choices& c) {
+    c.graphs = true;
+    c.device_boundaries = 2;
+    c.keep = {Keep::boundary, Keep::attention, Keep::all, Keep::boundary, Keep::boundary};
+  });
+  add("graphs_waves_segments_tied", true, [](Choices& c) {
+    c.graphs = true;
+    c.waves = 2;
+    c.segment = 2;
+    c.device_boundaries = 1;
+  });
   add("one_staging", false, [](Choices& c) {
     c.staging = 1;
     c.staging_elements = ops::kNormChunk;
@@ -122,6 +133,10 @@ std::vector<PlanCase> plan_grid() {
   add("evaluate", true, [](Choices& c) {
     c.purpose = Purpose::evaluate;
     c.waves = 2;
+  });
+  add("evaluate_graphs", false, [](Choices& c) {
+    c.purpose = Purpose::evaluate;
+    c.graphs = true;
   });
   add("evaluate_rows", false, [](Choices& c) {
     c.purpose = Purpose::evaluate;
@@ -161,6 +176,7 @@ std::vector<PlanCase> several_ranks_cases() {
   add("hybrid_tied", "tied", {2, 0}, 2);
   add("shards_device_states", "device_states_some_tied", {2, 1}, 1);
   add("hybrid_device_states", "device_states_all", {2, 0}, 2);
+  add("shards_graphs", "graphs", {2, 1}, 1);
   add("shards_evaluate", "evaluate", {2, 1}, 1);
   add("shards_generate", "generate", {2, 0}, 2);
   return cases;

@@ -270,6 +270,93 @@ TEST(Planner, MemoryGoesWhereTheTimeGoes) {
   EXPECT_EQ(forced.resident, 3);
 }
 
+/// A small model in short micro-batches, for which the issuing thread is what the device waits for.
+PlanRequest launch_bound() {
+  PlanRequest request = request_for_7b();
+  request.sequence = 128;
+  request.sequences = 4;
+  request.rates = assumed_rates(DeviceKind::cuda, DType::bf16);
+  request.rates->update = 1e15;
+  request.rates->to_device = request.rates->to_host = 1e15;
+  request.device_graphs = true;
+  return request;
+}
+
+TEST(Planner, GraphsAreForStepsThatLaunchesBound) {
+  const Model model(preset("qwen2.5-0.5b"));
+  PlanRequest request = launch_bound();
+  const Choices bound = choose(model, request);
+  EXPECT_TRUE(bound.graphs);
+  const Plan plan = make_plan(model, bound);
+  EXPECT_EQ(check(plan).text(), "");
+  Choices without = bound;
+  without.graphs = false;
+  const Plan other = make_plan(model, without);
+  EXPECT_LT(simulate(plan, *request.rates).step_seconds,
+            0.9 * simulate(other, *request.rates).step_seconds);
+  EXPECT_EQ(numerics_key(bound, model, "x"), numerics_key(without, model, "x"));
+  EXPECT_EQ(plan_bytes(model, bound).device, plan_bytes(model, without).device);
+  // Where launches are hidden, graphs are left out.
+  request.rates->launch = 1e-9;
+  EXPECT_FALSE(choose(model, request).graphs);
+  request = request_for_7b();
+  request.rates = assumed_rates(DeviceKind::cuda, DType::bf16);
+  request.device_graphs = true;
+  EXPECT_FALSE(choose(Model(preset("qwen2.5-7b")), request).graphs);
+  // Without rates nothing says that they pay.
+  request = launch_bound();
+  request.rates.reset();
+  EXPECT_FALSE(choose(model, request).graphs);
+}
+
+TEST(Planner, GraphsAreForcedOrRefused) {
+  const Model model(preset("qwen2.5-0.5b"));
+  PlanRequest request = launch_bound();
+  request.forced = {{"graphs", "off"}};
+  EXPECT_FALSE(choose(model, request).graphs);
+  request.rates->launch = 1e-9;
+  request.forced = {{"graphs", "on"}};
+  EXPECT_TRUE(choose(model, request).graphs);
+  request.forced = {{"graphs", "perhaps"}};
+  EXPECT_NE(refusal(model, request).find("must be one of on, off"), std::string::npos);
+  // A device without them is never given them, and a request for them there is refused.
+  request = launch_bound();
+  request.device_graphs = false;
+  EXPECT_FALSE(choose(model, request).graphs);
+  request.forced = {{"graphs", "on"}};
+  EXPECT_NE(refusal(model, request).find("graphs=on"), std::string::npos);
+  // So it is with a model in parts, whose blocks call the other parts.
+  const Model part(preset("qwen2.5-0.5b"), {2, 0});
+  request = launch_bound();
+  EXPECT_FALSE(choose(part, request).graphs);
+  request.forced = {{"graphs", "on"}};
+  EXPECT_NE(refusal(part, request).find("several parts"), std::string::npos)
+      << refusal(part, request);
+}
+
+/// What the driver needs for them is part of the budget.
+TEST(Planner, GraphsFitTheBudget) {
+  const Model model(preset("qwen2.5-0.5b"));
+  PlanRequest request = launch_bound();
+  Index taken = 0;
+  for (const Index mebibytes : {20000, 6000, 3000, 2500, 2200}) {
+    request.device_memory = mebibytes << 20;
+    request.device_reserve = 300 << 20;
+    const Choices choices = choose(model, request);
+    taken += choices.graphs ? 1 : 0;
+    EXPECT_LE(
+        plan_bytes(model, choices).device + graph_bytes(model, choices) + request.device_reserve,
+        request.device_memory)
+        << mebibytes;
+  }
+  EXPECT_GT(taken, 1);
+  request.forced = {{"graphs", "on"}};
+  const Choices roomy = choose(model, request);
+  EXPECT_GT(graph_bytes(model, roomy), 0);
+  request.forced = {{"graphs", "off"}};
+  EXPECT_EQ(graph_bytes(model, choose(model, request)), 0);
+}
+
 /// States live on the device where the host cannot keep up and the memory is there.
 TEST(Planner, StatesGoWhereTheUpdateIsFaster) {
   const Model model(preset("qwen2.5-7b"));

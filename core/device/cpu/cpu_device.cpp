@@ -114,6 +114,7 @@ class CpuDevice final : public Device {
     info_.name = processor_name();
     info_.total_memory = usable_memory();
     info_.numerics = numerics();
+    info_.graphs = true;
   }
 
   [[nodiscard]] const DeviceInfo& info() const override { return info_; }

@@ -205,12 +205,39 @@ void QueueStream::loop() {
 }
 
 void QueueStream::enqueue(std::function<void()> work) {
+  if (capturing_ != nullptr) {
+    capturing_->work.push_back(std::move(work));
+    return;
+  }
   auto item = std::make_unique<Item>();
   item->work = std::move(work);
   push(std::move(item));
 }
 
+std::unique_ptr<Graph> QueueStream::capture(const std::function<void()>& enqueue) {
+  require(capturing_ == nullptr, "a capture inside a capture");
+  auto graph = std::make_unique<CpuGraph>();
+  capturing_ = graph.get();
+  try {
+    enqueue();
+  } catch (...) {
+    capturing_ = nullptr;
+    throw;
+  }
+  capturing_ = nullptr;
+  return graph;
+}
+
+void QueueStream::launch(Graph& graph) {
+  auto* captured = dynamic_cast<CpuGraph*>(&graph);
+  require(captured != nullptr, "a graph of another device was launched on a CPU stream");
+  enqueue([captured] {
+    for (const auto& work : captured->work) work();
+  });
+}
+
 void QueueStream::record(Event& event) {
+  require(capturing_ == nullptr, "an event was recorded inside a capture");
   auto record = std::make_shared<Record>();
   auto item = std::make_unique<Item>();
   item->completes = record;
@@ -219,6 +246,7 @@ void QueueStream::record(Event& event) {
 }
 
 void QueueStream::wait(Event& event) {
+  require(capturing_ == nullptr, "an event was waited for inside a capture");
   auto item = std::make_unique<Item>();
   item->awaits = own(event).latest();
   push(std::move(item));

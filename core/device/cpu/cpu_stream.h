@@ -53,6 +53,12 @@ class CpuEvent final : public TimedEvent {
   std::shared_ptr<Record> latest_;
 };
 
+/// Work in the order in which it was enqueued.
+class CpuGraph final : public Graph {
+ public:
+  std::vector<std::function<void()>> work;
+};
+
 /// A thread that runs what is enqueued, in order.
 class QueueStream final : public CpuStream {
  public:
@@ -69,6 +75,8 @@ class QueueStream final : public CpuStream {
   void copy(void* destination, const void* source, std::int64_t bytes) override;
   void fill(void* destination, std::uint8_t value, std::int64_t bytes) override;
   void synchronize() override;
+  [[nodiscard]] std::unique_ptr<Graph> capture(const std::function<void()>& enqueue) override;
+  void launch(Graph& graph) override;
   void enqueue(std::function<void()> work) override;
   [[nodiscard]] ThreadPool& pool() override;
 
@@ -88,6 +96,7 @@ class QueueStream final : public CpuStream {
 
   Device& device_;
   const int threads_;
+  CpuGraph* capturing_ = nullptr;  // the issuing thread's
 
   std::mutex mutex_;
   std::condition_variable arrived_;

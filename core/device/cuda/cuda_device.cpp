@@ -103,6 +103,7 @@ class CudaDeviceImpl final : public CudaDevice {
           properties_.major, properties_.minor));
     info_.numerics = cuda_numerics(properties_);
     info_.peak_bf16_flops = peak_bf16_flops(info_.name);
+    info_.graphs = true;
   }
 
   const DeviceInfo& info() const override { return info_; }

@@ -4,7 +4,10 @@
 #include <nvtx3/nvToolsExtCudaRt.h>
 
 #include <atomic>
+#include <memory>
 #include <string>
+#include <type_traits>
+#include <utility>
 
 #include "core/base/error.h"
 #include "core/device/cuda/check.h"
@@ -89,6 +92,34 @@ EventState& state_of(Event& event) {
   return *state;
 }
 
+/// A graph as the driver runs it.
+class CudaGraph final : public Graph {
+ public:
+  /// @param graph  only read
+  CudaGraph(const CudaDevice& device, cudaGraph_t graph, std::string_view stream)
+      : device_(device) {
+    check(cudaGraphInstantiateWithFlags(&executable_, graph, 0),
+          fmt::format("making a graph that was captured on stream '{}' ready", stream));
+  }
+  ~CudaGraph() override {
+    static_cast<void>(cudaSetDevice(device_.properties().ordinal));
+    static_cast<void>(cudaGraphExecDestroy(executable_));
+  }
+  CudaGraph(const CudaGraph&) = delete;
+  CudaGraph& operator=(const CudaGraph&) = delete;
+
+  [[nodiscard]] cudaGraphExec_t executable() const { return executable_; }
+
+ private:
+  const CudaDevice& device_;
+  cudaGraphExec_t executable_ = nullptr;
+};
+
+struct GraphDestroyer {
+  void operator()(cudaGraph_t graph) const { static_cast<void>(cudaGraphDestroy(graph)); }
+};
+using CapturedGraph = std::unique_ptr<std::remove_pointer_t<cudaGraph_t>, GraphDestroyer>;
+
 class CudaStreamImpl final : public CudaStream {
  public:
   CudaStreamImpl(CudaDevice& device, std::string_view name) : device_(device), name_(name) {
@@ -140,7 +171,41 @@ class CudaStreamImpl final : public CudaStream {
     if (status != cudaSuccess) check(status, fmt::format("waiting for stream '{}'", name_));
   }
 
+  std::unique_ptr<Graph> capture(const std::function<void()>& enqueue) override {
+    device_.make_current();
+    // Thread-local: what this thread must not do in a capture fails, such as an allocation; other
+    // threads, which wait for events meanwhile, are left alone.
+    check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal),
+          fmt::format("beginning a capture on stream '{}'", name_));
+    try {
+      enqueue();
+    } catch (...) {
+      // The stream is to be of use again; what was captured is of none.
+      static_cast<void>(end_capture());
+      static_cast<void>(cudaGetLastError());
+      throw;
+    }
+    const auto [status, graph] = end_capture();
+    check(status, fmt::format("ending a capture on stream '{}'", name_));
+    return std::make_unique<CudaGraph>(device_, graph.get(), name_);
+  }
+
+  void launch(Graph& graph) override {
+    const auto* own = dynamic_cast<const CudaGraph*>(&graph);
+    if (own == nullptr) throw LogicError("internal error: a graph of another device");
+    device_.make_current();
+    const cudaError_t status = cudaGraphLaunch(own->executable(), stream_);
+    if (status != cudaSuccess)
+      check(status, fmt::format("launching a graph on stream '{}'", name_));
+  }
+
  private:
+  [[nodiscard]] std::pair<cudaError_t, CapturedGraph> end_capture() const {
+    cudaGraph_t graph = nullptr;
+    const cudaError_t status = cudaStreamEndCapture(stream_, &graph);
+    return {status, CapturedGraph(graph)};
+  }
+
   void fail(cudaError_t status, std::string_view action, std::int64_t bytes) const {
     check(status, fmt::format("{} {} bytes on stream '{}'", action, bytes, name_));
   }

@@ -1,0 +1,26 @@
+#include "core/engine/instruction_graphs.h"
+
+#include <exception>
+
+namespace megatrain {
+
+InstructionGraphs::~InstructionGraphs() {
+  try {
+    stream_.synchronize();
+  } catch (const std::exception&) {
+    // What failed was reported to whoever waited for its results.
+  }
+}
+
+void InstructionGraphs::run(std::size_t instruction, const std::function<void()>& enqueue) {
+  Entry& entry = entries_[instruction];
+  if (!entry.ran) {
+    enqueue();
+    entry.ran = true;
+    return;
+  }
+  if (!entry.graph) entry.graph = stream_.capture(enqueue);
+  stream_.launch(*entry.graph);
+}
+
+}  // namespace megatrain
