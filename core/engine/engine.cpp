@@ -200,6 +200,11 @@ double Engine::seconds_held() const {
   return train ? train->seconds_held() : 0;
 }
 
+Index Engine::graphs() const {
+  const auto& train = executors_[index(Purpose::train)];
+  return train ? train->graphs() : 0;
+}
+
 std::size_t Engine::most_queued() const {
   return std::max(updates_.most_queued(), snapshots_.most_queued());
 }

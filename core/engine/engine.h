@@ -76,6 +76,8 @@ class Engine {
   [[nodiscard]] double seconds_held() const;
   /// The most instructions' work that ever waited for a worker of the host at once.
   [[nodiscard]] std::size_t most_queued() const;
+  /// Visits of blocks that a training step launches as graphs by now: all from its second run on.
+  [[nodiscard]] Index graphs() const;
   /// For tests: see Executor.
   void poison_released_slots(bool on);
   void slow_updates(double seconds);

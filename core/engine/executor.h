@@ -43,6 +43,9 @@ class Executor {
   /// Seconds so far that host work waited for host work of another stream: updates for readers.
   [[nodiscard]] double seconds_held() const { return seconds_held_; }
 
+  /// Instructions that are launched as graphs by now.
+  [[nodiscard]] Index graphs() const { return graphs_ ? graphs_->captured() : 0; }
+
   [[nodiscard]] const Plan& plan() const { return plan_; }
   /// Per token losses of the last body, in the order of the step's tokens.
   [[nodiscard]] std::span<const float> losses() const;

@@ -1,5 +1,6 @@
 #include "core/engine/instruction_graphs.h"
 
+#include <algorithm>
 #include <exception>
 
 namespace megatrain {
@@ -21,6 +22,10 @@ void InstructionGraphs::run(std::size_t instruction, const std::function<void()>
   }
   if (!entry.graph) entry.graph = stream_.capture(enqueue);
   stream_.launch(*entry.graph);
+}
+
+Index InstructionGraphs::captured() const {
+  return std::ranges::count_if(entries_, [](const Entry& entry) { return entry.graph != nullptr; });
 }
 
 }  // namespace megatrain

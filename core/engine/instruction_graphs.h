@@ -24,6 +24,8 @@ class InstructionGraphs {
 
   /// @param enqueue  the instruction's work, the same at every run
   void run(std::size_t instruction, const std::function<void()>& enqueue);
+  /// Instructions that are captured by now.
+  [[nodiscard]] Index captured() const;
 
  private:
   struct Entry {

@@ -197,6 +197,26 @@ TEST(Graphs, ADeviceWithoutThemRefusesThePlan) {
   EXPECT_NO_THROW(open(without));
 }
 
+TEST(Graphs, EveryVisitOfABlockIsOne) {
+  const PlanCase c = case_named("graphs");
+  Rig rig(c.config, c.choices);
+  const auto& instructions = rig.engine->plan(Purpose::train).body.instructions;
+  const auto visits =
+      std::ranges::count_if(instructions, [](const Instruction& i) { return runs_as_graph(i.op); });
+  EXPECT_GE(visits, 2 * c.config.layers * c.choices.micro_batches);
+  rig.step(0);
+  EXPECT_EQ(rig.engine->graphs(), 0);
+  for (int n = 1; n < 3; ++n) {
+    rig.step(n);
+    EXPECT_EQ(rig.engine->graphs(), visits);
+  }
+  Choices without = c.choices;
+  without.graphs = false;
+  Rig plain(c.config, without);
+  for (int n = 0; n < 3; ++n) plain.step(n);
+  EXPECT_EQ(plain.engine->graphs(), 0);
+}
+
 /// Graphs of a plan stay good while another plan has the device.
 TEST(Graphs, OutliveAnEvaluation) {
   const PlanCase c = case_named("graphs");
