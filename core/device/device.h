@@ -37,8 +37,8 @@ class Event {
 };
 
 /// Work that was captured on a stream, to be launched any number of times by one call. What it
-/// computes with is fixed: addresses and scalars are those of the capture. Must live until its
-/// launches have run.
+/// computes with is fixed: addresses and scalars are those of the capture. The destructor waits for
+/// its launches, so the streams that it was launched on must still be there.
 class Graph {
  public:
   virtual ~Graph() = default;

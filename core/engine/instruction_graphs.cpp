@@ -1,17 +1,8 @@
 #include "core/engine/instruction_graphs.h"
 
 #include <algorithm>
-#include <exception>
 
 namespace megatrain {
-
-InstructionGraphs::~InstructionGraphs() {
-  try {
-    stream_.synchronize();
-  } catch (const std::exception&) {
-    // What failed was reported to whoever waited for its results.
-  }
-}
 
 void InstructionGraphs::run(std::size_t instruction, const std::function<void()>& enqueue) {
   Entry& entry = entries_[instruction];

@@ -17,10 +17,6 @@ class InstructionGraphs {
   /// @param stream  must outlive this
   /// @param count   instructions are numbered below this
   InstructionGraphs(Stream& stream, std::size_t count) : stream_(stream), entries_(count) {}
-  /// Waits for the stream, which may still run what was launched.
-  ~InstructionGraphs();
-  InstructionGraphs(const InstructionGraphs&) = delete;
-  InstructionGraphs& operator=(const InstructionGraphs&) = delete;
 
   /// @param enqueue  the instruction's work, the same at every run
   void run(std::size_t instruction, const std::function<void()>& enqueue);

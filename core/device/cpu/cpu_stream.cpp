@@ -113,6 +113,12 @@ double CpuEvent::seconds_since(const TimedEvent& start) const {
   return std::chrono::duration<double>(last->time() - first->time()).count();
 }
 
+// --- CpuGraph ---
+
+CpuGraph::~CpuGraph() {
+  if (launched) launched->await();
+}
+
 // --- QueueStream ---
 
 QueueStream::QueueStream(Device& device, std::string_view name, int threads)
@@ -145,6 +151,12 @@ void QueueStream::push(std::unique_ptr<Item> item) {
     wake = asleep_;
   }
   if (wake) arrived_.notify_one();
+}
+
+void QueueStream::push_end(std::shared_ptr<Record> record) {
+  auto item = std::make_unique<Item>();
+  item->completes = std::move(record);
+  push(std::move(item));
 }
 
 /// Moves everything that is queued into `items`, which is empty; false when the stream ends.
@@ -231,18 +243,19 @@ std::unique_ptr<Graph> QueueStream::capture(const std::function<void()>& enqueue
 void QueueStream::launch(Graph& graph) {
   auto* captured = dynamic_cast<CpuGraph*>(&graph);
   require(captured != nullptr, "a graph of another device was launched on a CPU stream");
+  require(capturing_ == nullptr, "a graph was launched inside a capture");
   enqueue([captured] {
     for (const auto& work : captured->work) work();
   });
+  captured->launched = std::make_shared<Record>();
+  push_end(captured->launched);
 }
 
 void QueueStream::record(Event& event) {
   require(capturing_ == nullptr, "an event was recorded inside a capture");
   auto record = std::make_shared<Record>();
-  auto item = std::make_unique<Item>();
-  item->completes = record;
-  own(event).renew(std::move(record));
-  push(std::move(item));
+  own(event).renew(record);
+  push_end(std::move(record));
 }
 
 void QueueStream::wait(Event& event) {

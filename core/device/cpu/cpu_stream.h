@@ -56,7 +56,13 @@ class CpuEvent final : public TimedEvent {
 /// Work in the order in which it was enqueued.
 class CpuGraph final : public Graph {
  public:
+  CpuGraph() = default;
+  ~CpuGraph() override;
+  CpuGraph(const CpuGraph&) = delete;
+  CpuGraph& operator=(const CpuGraph&) = delete;
+
   std::vector<std::function<void()>> work;
+  std::shared_ptr<Record> launched;  ///< the end of the latest launch
 };
 
 /// A thread that runs what is enqueued, in order.
@@ -90,6 +96,7 @@ class QueueStream final : public CpuStream {
   using Items = std::vector<std::unique_ptr<Item>>;
 
   void push(std::unique_ptr<Item> item);
+  void push_end(std::shared_ptr<Record> record);
   bool take(Items& items);
   void run(Item& item);
   void loop();

@@ -103,16 +103,21 @@ class CudaGraph final : public Graph {
   }
   ~CudaGraph() override {
     static_cast<void>(cudaSetDevice(device_.properties().ordinal));
+    if (launched_on_ != nullptr) static_cast<void>(cudaStreamSynchronize(launched_on_));
     static_cast<void>(cudaGraphExecDestroy(executable_));
   }
   CudaGraph(const CudaGraph&) = delete;
   CudaGraph& operator=(const CudaGraph&) = delete;
 
-  [[nodiscard]] cudaGraphExec_t executable() const { return executable_; }
+  [[nodiscard]] cudaError_t launch(cudaStream_t stream) {
+    launched_on_ = stream;
+    return cudaGraphLaunch(executable_, stream);
+  }
 
  private:
   const CudaDevice& device_;
   cudaGraphExec_t executable_ = nullptr;
+  cudaStream_t launched_on_ = nullptr;  // the latest; launches of one graph run one after another
 };
 
 struct GraphDestroyer {
@@ -191,10 +196,10 @@ class CudaStreamImpl final : public CudaStream {
   }
 
   void launch(Graph& graph) override {
-    const auto* own = dynamic_cast<const CudaGraph*>(&graph);
+    auto* own = dynamic_cast<CudaGraph*>(&graph);
     if (own == nullptr) throw LogicError("internal error: a graph of another device");
     device_.make_current();
-    const cudaError_t status = cudaGraphLaunch(own->executable(), stream_);
+    const cudaError_t status = own->launch(stream_);
     if (status != cudaSuccess)
       check(status, fmt::format("launching a graph on stream '{}'", name_));
   }
