@@ -44,7 +44,7 @@ TEST_P(PlanRace, AMissingWaitIsReported) {
 
 INSTANTIATE_TEST_SUITE_P(Plans, PlanRace,
                          ::testing::Values("one_micro_batch", "segments_spill_tied",
-                                           "rows_tied_waves"),
+                                           "rows_tied_waves", "graphs"),
                          [](const auto& test) { return std::string(test.param); });
 
 }  // namespace
