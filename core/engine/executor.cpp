@@ -131,7 +131,8 @@ void Executor::issue(const InstructionList& list, std::size_t n, const Run& run)
   const bool body = &list == &plan_.body;
   const bool idle = Executor::idle(i, run);
   // The prologue runs from idle streams, one stream each: nothing to wait for.
-  if (body && !idle) wait(list, i);
+  // What is idle waits for the device all the same, whose waits imply one another; not for readers.
+  if (body) wait(list, i, idle);
   track_slots(list, i);
   if (i.stream == StreamId::host) {
     if (run.timing) run.timing->host[n].first = seconds_now();
@@ -184,7 +185,7 @@ HostQueue* Executor::queue_of(StreamId stream) const {
   return nullptr;
 }
 
-void Executor::wait(const InstructionList& list, const Instruction& i) {
+void Executor::wait(const InstructionList& list, const Instruction& i, bool idle) {
   HostQueue* const own = queue_of(i.stream);
   for (const Wait& wait : list.waits_of(i)) {
     const auto on = static_cast<std::size_t>(wait.instruction);
@@ -197,7 +198,8 @@ void Executor::wait(const InstructionList& list, const Instruction& i) {
         own->enqueue([event = events_[on].get()] { event->synchronize(); });  // a reader's worker
       else
         events_[on]->synchronize();  // collect, by the checker's word
-    } else if (HostQueue* const queue = queue_of(stream); queue != nullptr && queue != own) {
+    } else if (HostQueue* const queue = queue_of(stream);
+               queue != nullptr && queue != own && !idle) {
       const HostQueue::Ticket ticket = tickets_[on];
       if (own == nullptr)
         queue->wait(ticket);  // the issuing thread waits for a counter, a unit ahead of the device

@@ -62,7 +62,8 @@ class Executor {
   void issue(const InstructionList& list, std::size_t n, const Run& run);
   void enqueue(const InstructionList& list, std::size_t n, const Run& run);
   void issue_host_work(const InstructionList& list, std::size_t n, const Run& run);
-  void wait(const InstructionList& list, const Instruction& i);
+  /// @param idle  waits for the device alone: later instructions rely on what this one waited for
+  void wait(const InstructionList& list, const Instruction& i, bool idle = false);
   /// The worker of a stream, or nullptr.
   [[nodiscard]] HostQueue* queue_of(StreamId stream) const;
   void track_slots(const InstructionList& list, const Instruction& i);

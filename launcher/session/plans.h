@@ -29,7 +29,8 @@ struct RunPlans {
 /// @throws UserError when the batch cannot be cut, a forced choice or key cannot be met, or the
 ///         budget is too small
 RunPlans plan_run(const RunOptions& options, const Machine& machine, const Model& model,
-                  const Rates& rates, const std::optional<SavedKey>& key, const DataRanks& ranks = DataRanks::alone());
+                  const Rates& rates, const std::optional<SavedKey>& key,
+                  const DataRanks& ranks = DataRanks::alone());
 
 /// A plan that gives the logits of one sequence of at most `context` tokens.
 Plan plan_generation(const MachineOptions& options, const Machine& machine, const Model& model,
