@@ -98,6 +98,7 @@ Executor& Engine::activate(Purpose purpose) {
   Executor* executor = executors_[index(purpose)].get();
   require(executor != nullptr, "the engine has a plan for this purpose");
   if (active_ != executor) {
+    if (active_ != nullptr) active_->leave();
     executor->start();
     active_ = executor;
   }

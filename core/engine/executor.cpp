@@ -86,6 +86,7 @@ void Executor::start() {
   // The prologue has no events of its own: everything after it starts from idle streams.
   parts_.streams.synchronize();
   has_previous_body_ = false;
+  runs_ = true;
 }
 
 void Executor::run(const StepInputs& inputs, const std::optional<PendingUpdate>& pending,
@@ -120,7 +121,11 @@ void Executor::run(const StepInputs& inputs, const std::optional<PendingUpdate>&
 void Executor::flush(const std::optional<PendingUpdate>& pending, StateReader* reader) {
   const StepInputs nothing;
   const Run run{nothing, pending, reader, true, nullptr};
-  for (const std::int32_t n : plan_.epilogue) issue(plan_.body, static_cast<std::size_t>(n), run);
+  require(runs_ || !pending, "an update is pending of the plan that runs");
+  for (const std::int32_t n : plan_.epilogue) {
+    const auto at = static_cast<std::size_t>(n);
+    if (runs_ || !on_device(plan_.body.instructions[at].stream)) issue(plan_.body, at, run);
+  }
   parts_.updates.drain();
   parts_.streams.synchronize();
 }
@@ -191,7 +196,7 @@ void Executor::wait(const InstructionList& list, const Instruction& i, bool idle
     const auto on = static_cast<std::size_t>(wait.instruction);
     const StreamId stream = list.instructions[on].stream;
     if (on_device(stream)) {
-      if (wait.bodies_back > 0 && !has_previous_body_) continue;
+      if (!runs_ || (wait.bodies_back > 0 && !has_previous_body_)) continue;
       if (on_device(i.stream))
         parts_.streams.of(i.stream).wait(*events_[on]);
       else if (own != nullptr)

@@ -26,6 +26,8 @@ class Executor {
   /// Makes this plan the one that runs: waits for whatever ran before, fills the constants, runs
   /// the prologue.
   void start();
+  /// Another plan runs now: what lay on the device is no longer this one's.
+  void leave() { runs_ = false; }
   /// One body. Returns when its results are on the host (the only wait for the device).
   /// @param pending  the update that the body's update instructions apply; nullopt: none
   /// @param reader   whom the body's snapshot instructions hand the states to, also after this
@@ -34,7 +36,8 @@ class Executor {
   void run(const StepInputs& inputs, const std::optional<PendingUpdate>& pending,
            StateReader* reader = nullptr, Trace* trace = nullptr);
   /// The epilogue: applies the pending update of every unit, brings to the host what lives on the
-  /// device, and waits for both; hands the states to `reader` and does not wait for that.
+  /// device, and waits for both; hands the states to `reader` and does not wait for that. While
+  /// another plan runs nothing is pending or lives there, and there is only the reader.
   void flush(const std::optional<PendingUpdate>& pending, StateReader* reader = nullptr);
   /// Released slots are filled with 0xFF, so that a late read shows. For tests.
   void poison_released_slots(bool on) { poison_ = on; }
@@ -83,6 +86,7 @@ class Executor {
   std::vector<std::unique_ptr<Event>> events_;  ///< per instruction of the body that is waited for
   std::vector<HostQueue::Ticket> tickets_;      ///< the same, of a worker: its latest run
   bool has_previous_body_ = false;
+  bool runs_ = false;  ///< between start() and leave()
   bool poison_ = false;
   double slow_updates_ = 0;
   std::atomic<double> seconds_held_ = 0;

@@ -7,9 +7,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <future>
 
 #include "core/base/host_memory.h"
 
@@ -40,6 +42,53 @@ ArenaSeconds& ArenaSeconds::operator+=(const ArenaSeconds& other) {
   return *this;
 }
 
+/// Registers what is touched while the rest is being touched: the system pins pages one thread at a
+/// time, and about as fast as all threads touch them.
+class Registrar {
+ public:
+  Registrar(const HostArena& arena, Device& device, std::span<const Index> cuts)
+      : data_(arena.data()),
+        device_(device),
+        ends_(registration_ends(arena.bytes(), cuts, page_bytes())),
+        work_(std::async(std::launch::async, [this] { run(); })) {}
+  /// Whoever leaves early registers nothing more.
+  ~Registrar() { touched(kAbandoned); }
+  Registrar(const Registrar&) = delete;
+  Registrar& operator=(const Registrar&) = delete;
+
+  /// So many bytes more are there.
+  void touched(Index more) {
+    touched_.fetch_add(more, std::memory_order_release);
+    touched_.notify_one();
+  }
+  /// Waits for the last. @throws what registering threw
+  std::vector<std::unique_ptr<HostRegistration>> finish() {
+    work_.get();
+    return std::move(registrations_);
+  }
+
+ private:
+  static constexpr Index kAbandoned = Index{1} << 62;
+
+  void run() {
+    Index begin = 0;
+    for (const Index end : ends_) {
+      Index there = touched_.load(std::memory_order_acquire);
+      for (; there < end; there = touched_.load(std::memory_order_acquire)) touched_.wait(there);
+      if (there >= kAbandoned) return;
+      registrations_.push_back(device_.register_host(data_ + begin, end - begin));
+      begin = end;
+    }
+  }
+
+  std::byte* const data_;
+  Device& device_;
+  const std::vector<Index> ends_;
+  std::vector<std::unique_ptr<HostRegistration>> registrations_;
+  std::atomic<Index> touched_ = 0;
+  std::future<void> work_;  // last: it uses the others, and its end is waited for first
+};
+
 HostArena::HostArena(std::string name, Index bytes, Device& device, ThreadPool& pool,
                      const HostArenaOptions& options)
     : name_(std::move(name)), bytes_(bytes) {
@@ -47,8 +96,14 @@ HostArena::HostArena(std::string name, Index bytes, Device& device, ThreadPool& 
   if (bytes == 0) return;
   require_host_memory(name_, bytes);
   map();
-  seconds_.touch = seconds_of([&] { touch(pool, options.touched); });
-  seconds_.registration = seconds_of([&] { register_with(device, pool, options.cuts); });
+  Registrar registrar(*this, device, options.cuts);
+  seconds_.touch = seconds_of([&] {
+    touch(pool, [&](Index more) {
+      registrar.touched(more);
+      if (options.touched) options.touched(more);
+    });
+  });
+  seconds_.registration = seconds_of([&] { registrations_ = registrar.finish(); });
 }
 
 void HostArena::Unmap::operator()(std::byte* data) const {
@@ -108,16 +163,6 @@ std::vector<Index> registration_ends(Index bytes, std::span<const Index> cuts, I
   }
   ends.push_back(bytes);
   return ends;
-}
-
-void HostArena::register_with(Device& device, ThreadPool& pool, std::span<const Index> cuts) {
-  const std::vector<Index> ends = registration_ends(bytes_, cuts, page_bytes());
-  registrations_.resize(ends.size());
-  pool.for_each(static_cast<Index>(ends.size()), [&](Index piece) {
-    const auto i = static_cast<std::size_t>(piece);
-    const Index begin = i == 0 ? 0 : ends[i - 1];
-    registrations_[i] = device.register_host(data() + begin, ends[i] - begin);
-  });
 }
 
 }  // namespace megatrain

@@ -24,7 +24,7 @@ struct HostArenaOptions {
 /// What making an arena took.
 struct ArenaSeconds {
   double touch = 0;         ///< its pages, by all threads of the pool
-  double registration = 0;  ///< with the device
+  double registration = 0;  ///< with the device, as far as it took longer than the touch
 
   ArenaSeconds& operator+=(const ArenaSeconds& other);
   /// Both, over the touch that memory costs anyway; 1 where nothing was touched.
@@ -60,7 +60,6 @@ class HostArena {
 
   void map();
   void touch(ThreadPool& pool, const std::function<void(Index)>& touched);
-  void register_with(Device& device, ThreadPool& pool, std::span<const Index> cuts);
 
   std::string name_;
   Index bytes_ = 0;

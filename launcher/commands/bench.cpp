@@ -83,6 +83,8 @@ void bench(const BenchOptions& options) {
   ThreadPool pool(machine.threads.count, machine.threads.processors);
   report.ceilings = measure_ceilings(machine, model, measured, pool, disk_of(options));
   const Rates& rates = report.ceilings.rates;
+  // Libraries keep what measuring made them load.
+  measure_again(machine, options.run.machine);
   RunPlans plans = plans_by(rates);
   const Plan plan = plans.train;
   report.plan = describe(plan.choices, model);

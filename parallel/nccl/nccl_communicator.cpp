@@ -16,6 +16,9 @@ namespace {
 /// Values of each rank that an agreement takes at a time.
 constexpr Index kAgreementValues = 64;
 constexpr Index kPage = 4096;
+/// fp32 values of each rank in the first collectives: so many that NCCL moves them as it moves
+/// slabs.
+constexpr Index kFirstCount = Index{4} << 20;
 
 /// Where the values of all ranks lie while they agree: on the GPU, and on the host for its copies.
 class AgreementBuffers {
@@ -66,6 +69,7 @@ class NcclCommunicator final : public Communicator {
     watch_->add(end_);
     try {
       end_->connect();
+      run_once(device);
     } catch (...) {
       leave();
       throw;
@@ -174,6 +178,32 @@ class NcclCommunicator final : public Communicator {
     agreements_->record(*agreed_);
     end_->wait(call, *agreed_);
     return {host, all};
+  }
+
+  /// One collective of each kind that moves a step's data, on zeros. NCCL takes the device memory
+  /// of its channels when it first needs them: who measures what is free shall see it taken.
+  void run_once(CudaDevice& device) {
+    const std::unique_ptr<DeviceMemory> memory =
+        device.allocate(size_ * kFirstCount * size_of(DType::f32));
+    agreements_->fill(memory->data(), 0, memory->bytes());
+    std::byte* const whole = memory->data();
+    std::byte* const own = whole + rank_ * kFirstCount * size_of(DType::f32);
+    const auto count = static_cast<std::size_t>(kFirstCount);
+    const auto enqueue_first = [&](Collective collective, const NcclEnd::Launch& launch) {
+      enqueue(calls_.next(collective, kFirstCount, DType::f32), *agreements_, launch);
+    };
+    enqueue_first(Collective::all_gather, [=](ncclComm_t comm, cudaStream_t on) {
+      return ncclAllGather(own, whole, count, ncclFloat32, comm, on);
+    });
+    enqueue_first(Collective::reduce_scatter, [=](ncclComm_t comm, cudaStream_t on) {
+      return ncclReduceScatter(whole, own, count, ncclFloat32, ncclSum, comm, on);
+    });
+    enqueue_first(Collective::all_reduce, [=](ncclComm_t comm, cudaStream_t on) {
+      return ncclAllReduce(whole, whole, count, ncclFloat32, ncclSum, comm, on);
+    });
+    // It waits for its values: behind it the memory is nobody's.
+    const double nothing = 0;
+    (void)gather(Collective::barrier, {&nothing, 1});
   }
 
   void leave() noexcept {

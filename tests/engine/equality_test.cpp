@@ -72,6 +72,13 @@ TEST(DeviceStates, AreOnTheHostWheneverSomebodyLooks) {
       rig.engine->flush();
       seen.push_back(rig.snapshot());
     };
+    const auto hand_over = [&] {
+      const auto reader = rig.reader();
+      rig.engine->snapshot(*reader);
+      rig.engine->finish_snapshot();
+      seen.emplace_back().handed_over = reader->bytes();
+    };
+    hand_over();
     rig.step(0);
     rig.step(1);
     rig.step(2, std::numeric_limits<float>::infinity());
@@ -81,8 +88,11 @@ TEST(DeviceStates, AreOnTheHostWheneverSomebodyLooks) {
     Snapshot evaluated;
     evaluated.losses.assign(losses.begin(), losses.end());
     seen.push_back(evaluated);
+    // While evaluation has the device's memory, readers get the host's copy.
+    hand_over();
     rig.step(3);
     rig.step(4);
+    hand_over();
     look();
     return seen;
   };

@@ -69,13 +69,13 @@ TEST_F(NcclProcesses, LearnWhoWasKilled) {
   const auto outcomes = run("kill", 1, 5'000);
   EXPECT_EQ(outcomes[1].exit_code, 128 + SIGKILL);
   expect_blamed(outcomes, 1, "no sign of rank 1");
-  expect_blamed(outcomes, 1, "all_reduce 4 (100000 fp32 elements) of 'data'");
+  expect_blamed(outcomes, 1, "all_reduce 8 (100000 fp32 elements) of 'data'");
 }
 
 TEST_F(NcclProcesses, LearnWhoWasKilledInAnAgreement) {
   const auto outcomes = run("kill in an agreement", 0, 5'000);
   expect_blamed(outcomes, 0, "no sign of rank 0");
-  expect_blamed(outcomes, 0, "max 4 (1 values) of 'data'");
+  expect_blamed(outcomes, 0, "max 8 (1 values) of 'data'");
 }
 
 TEST_F(NcclProcesses, LearnWhoHangsWhenTheTimeIsOver) {
