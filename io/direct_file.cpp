@@ -104,6 +104,11 @@ void DirectFile::write_cached(Index offset, std::span<const std::byte> data) {
   }
 }
 
+void DirectFile::begin_writing(Index offset, Index bytes) {
+  // What is the matter with the disk, sync() will say.
+  (void)::sync_file_range(cached_.get(), offset, bytes, SYNC_FILE_RANGE_WRITE);
+}
+
 void DirectFile::drop(Index offset, Index bytes) {
   // EINVAL, ENOSYS: a file system or sandbox without it; fsync does the work later.
   if (::sync_file_range(

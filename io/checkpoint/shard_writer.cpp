@@ -166,8 +166,8 @@ void ShardWriter::write(const BlockPiece& piece, std::span<const std::byte> data
     shard.file->write(offset + begin, run);
   });
   require(data.empty(), "a piece holds no padding");
-  // Dirty pages of a whole checkpoint would push out what others use.
-  if (cached) shard.file->drop(offset + first, last - first);
+  // Pages stay in the cache: what another writer still has for them would have to wait for a read.
+  if (cached) shard.file->begin_writing(offset + first, last - first);
   const std::lock_guard lock(mutex_);
   records_.push_back({piece, sum});
 }
