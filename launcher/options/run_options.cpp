@@ -155,7 +155,7 @@ std::vector<Option> ranks_table(RunOptions& o) {
       {"check-replicas",
        kRanks,
        "STEPS",
-       "Compare what replicas hold this often; 0: never",
+       "Compare what replicas hold, and what all of a tensor group hold, this often; 0: never",
        &o.check_replicas,
        {},
        0.0},

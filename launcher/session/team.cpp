@@ -104,16 +104,16 @@ void Team::require_same(std::string_view what, const std::string& text) {
                                   rank, texts[rank], texts[0]));
 }
 
-std::vector<int> Team::differing(std::string_view what, const std::string& text) {
+std::vector<int> Team::differing(std::span<const int> group, std::string_view what,
+                                 const std::string& text) {
   const std::vector<std::string> all = world_.exchange(what, text, kAsLongAsTheyLive);
-  const std::vector<int> replicas = ranks_.replica_ranks();
-  std::vector<std::string> texts;  // of the replicas
-  for (const int rank : replicas) texts.push_back(all[static_cast<std::size_t>(rank)]);
+  std::vector<std::string> texts;  // of the group
+  for (const int rank : group) texts.push_back(all[static_cast<std::size_t>(rank)]);
   const std::string& usual = *std::ranges::max_element(
       texts, {}, [&](const std::string& one) { return std::ranges::count(texts, one); });
   std::vector<int> differing;
   for (std::size_t i = 0; i < texts.size(); ++i)
-    if (texts[i] != usual) differing.push_back(replicas[i]);
+    if (texts[i] != usual) differing.push_back(group[i]);
   return differing;
 }
 

@@ -3,8 +3,10 @@
 /// The processes that train one model together, as one of them sees them.
 
 #include <functional>
+#include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "core/engine/step_groups.h"
 #include "launcher/session/machine.h"
@@ -43,6 +45,7 @@ class Team {
   [[nodiscard]] bool leads() const { return world_.rank() == 0; }
   [[nodiscard]] bool alone() const { return world_.size() == 1; }
   [[nodiscard]] int size() const { return world_.size(); }
+  [[nodiscard]] const ModelRanks& ranks() const { return ranks_; }
   [[nodiscard]] const DataRanks& data() const { return ranks_.data(); }
 
   [[nodiscard]] StepGroups connect();
@@ -52,9 +55,11 @@ class Team {
   void agree(Machine& machine);
   /// @throws UserError naming the ranks where `text` is another than on rank 0
   void require_same(std::string_view what, const std::string& text);
-  /// Replicas of this rank's slice whose text is not the one that most have, of which the first
-  /// counts where they are even. All of them get the same answer.
-  std::vector<int> differing(std::string_view what, const std::string& text);
+  /// Those of `group`, this rank among them, whose text is not the one that most have, of which the
+  /// first counts where they are even. Every rank of the team calls it with a group of its own; all
+  /// of a group get the same answer.
+  std::vector<int> differing(std::span<const int> group, std::string_view what,
+                             const std::string& text);
   /// Whether every rank says so.
   bool all(std::string_view what, bool value);
   /// Bits that any rank sets.

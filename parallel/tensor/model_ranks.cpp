@@ -39,9 +39,8 @@ StepGroups ModelRanks::connect(const DataRanks::Connect& connect) const {
     return connect(part.count == 1 ? name : fmt::format("{}, part {}", name, part.index),
                    in_world(members));
   });
-  groups.parts =
-      make_tensor_parts(connect(fmt::format("parts, {}", axes_.line_name(rank_, Axis::tensor)),
-                                axes_.line(rank_, Axis::tensor)));
+  groups.parts = make_tensor_parts(
+      connect(fmt::format("parts, {}", axes_.line_name(rank_, Axis::tensor)), part_ranks()));
   return groups;
 }
 

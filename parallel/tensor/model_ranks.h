@@ -26,6 +26,9 @@ class ModelRanks {
   /// The ranks of the whole run that hold this one's slice of its part, itself among them, in
   /// order.
   [[nodiscard]] std::vector<int> replica_ranks() const;
+  /// The ranks of the whole run that have the other parts of this one's slices, itself among them,
+  /// by part.
+  [[nodiscard]] std::vector<int> part_ranks() const { return axes_.line(rank_, Axis::tensor); }
   /// This rank's communicators. Calls `connect`, which is given ranks of the whole run, in the same
   /// order on every rank.
   [[nodiscard]] StepGroups connect(const DataRanks::Connect& connect) const;

@@ -64,7 +64,8 @@ TEST(Team, OtherPlansAreRefusedByRank) {
 
 TEST(Team, TheMinorityDiffers) {
   expect_none(with_teams({3, 2}, [](int rank, Team& team) {
-    const auto differing = team.differing("state", rank == 4 ? "odd" : std::to_string(rank % 2));
+    const auto differing = team.differing(team.ranks().replica_ranks(), "state",
+                                          rank == 4 ? "odd" : std::to_string(rank % 2));
     EXPECT_EQ(differing, rank % 2 == 0 ? std::vector<int>{4} : std::vector<int>{});
   }));
 }
@@ -72,7 +73,8 @@ TEST(Team, TheMinorityDiffers) {
 TEST(Team, TheReplicasOfAPartAreCompared) {
   const auto one_differs = [](int rank, Team& team) {
     // Ranks 1, 5 and 9 have the second part of the first slice.
-    const auto differing = team.differing("state", rank == 9 ? "odd" : std::to_string(rank % 4));
+    const auto differing = team.differing(team.ranks().replica_ranks(), "state",
+                                          rank == 9 ? "odd" : std::to_string(rank % 4));
     EXPECT_EQ(differing, rank % 4 == 1 ? std::vector<int>{9} : std::vector<int>{});
   };
   expect_none(with_teams({3, 2}, one_differs, 2));
@@ -131,6 +133,31 @@ TEST(ReplicaCheck, NamesTheRankAndTheUnit) {
     const std::string error = parallel::error_of([&] { check.after(4); });
     EXPECT_TRUE(parallel::says(error, "block 2 on rank 1 is not"));
   });
+  expect_none(failures);
+}
+
+/// Norms are on all parts; what is divided is each part's own.
+TEST(ReplicaCheck, ComparesWhatAllPartsHold) {
+  const testing::PlanCase c = testing::case_named("plain");
+  const auto failures = with_teams(
+      {1, 1},
+      [&](int rank, Team& team) {
+        testing::Rig rig(c.config, c.choices, {});
+        ReplicaCheck check(team, *rig.engine, *rig.store, rig.pool, 1);
+        const Unit& unit = rig.store->model().unit(3);
+        const auto flip = [&](ParamRole role) {
+          if (rank == 1) rig.store->exp_avg(3)[unit.find(role)->offset + 5] = 1;
+        };
+        rig.step(0);
+        check.after(1);
+        flip(ParamRole::down);
+        check.after(2);
+        flip(ParamRole::middle_norm);
+        const std::string error = parallel::error_of([&] { check.after(3); });
+        EXPECT_TRUE(parallel::says(error, "all parts of the model hold"));
+        EXPECT_TRUE(parallel::says(error, "block 2 on rank 1 is not"));
+      },
+      2);
   expect_none(failures);
 }
 
