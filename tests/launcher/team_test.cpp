@@ -40,7 +40,7 @@ TEST(Team, AgreesOnTheLeastMemory) {
     Machine machine;
     machine.device_memory = 1000 - rank;
     machine.host_memory = 500 + rank;
-    machine.device_reserve = 10 * rank;
+    machine.device_reserve = Index{10} * rank;
     team.agree(machine);
     EXPECT_EQ(machine.device_memory, 998);
     EXPECT_EQ(machine.host_memory, 500);

@@ -1,7 +1,7 @@
 /// @file
 /// `megatrain train --tensor-parallel` as several processes: what one would train, save and export.
 
-#include <signal.h>
+#include <csignal>
 
 #include <cmath>
 #include <cstdlib>
