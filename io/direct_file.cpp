@@ -94,6 +94,21 @@ void DirectFile::write(Index offset, std::span<const std::byte> data) {
   if (cached >= kDirectAlignment) drop(offset, size);
 }
 
+void DirectFile::write_cached(Index offset, std::span<const std::byte> data) {
+  while (!data.empty()) {
+    const ssize_t count = ::pwrite(cached_.get(), data.data(), data.size(), offset);
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) throw_system_error("write", path_, count < 0 ? errno : EIO);
+    data = data.subspan(static_cast<std::size_t>(count));
+    offset += count;
+  }
+}
+
+void DirectFile::begin_writing(Index offset, Index bytes) {
+  // What is the matter with the disk, sync() will say.
+  (void)::sync_file_range(cached_.get(), offset, bytes, SYNC_FILE_RANGE_WRITE);
+}
+
 void DirectFile::drop(Index offset, Index bytes) {
   // EINVAL, ENOSYS: a file system or sandbox without it; fsync does the work later.
   if (::sync_file_range(

@@ -38,6 +38,12 @@ class DirectFile {
   /// what is left of the last one through the cache: nothing beyond the data changes. Threads may
   /// write different ranges at the same time. @throws UserError when the disk is full
   void write(Index offset, std::span<const std::byte> data);
+  /// Any bytes, through the page cache, where they stay until sync(): for pages that several
+  /// processes of a machine write, none of which may write them beside it.
+  /// @throws UserError when the disk is full
+  void write_cached(Index offset, std::span<const std::byte> data);
+  /// Lets the disk begin with a range of the page cache, so that little is left for sync().
+  void begin_writing(Index offset, Index bytes);
   /// `offset`, the address and the size of `out` are multiples of kDirectAlignment. @returns the
   /// bytes read: out.size(), or less at the end of the file. Threads may read at the same time
   Index read(Index offset, std::span<std::byte> out) const;

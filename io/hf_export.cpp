@@ -9,6 +9,7 @@
 #include <memory>
 
 #include "io/atomic_file.h"
+#include "io/held_pieces.h"
 #include "io/joint_folder.h"
 #include "io/json_writer.h"
 #include "io/safetensors_writer.h"
@@ -39,7 +40,7 @@ std::vector<Shard> cut_into_shards(const Model& model, DType type, Index limit) 
   std::vector<Shard> shards(1);
   for (Index unit = 0; unit < model.unit_count(); ++unit)
     for (const ParamDesc& param : model.unit(unit).params) {
-      const Index bytes = checked_mul(param.elements(), size_of(type));
+      const Index bytes = checked_mul(param.whole_elements(), size_of(type));
       if (!shards.back().tensors.empty() && shards.back().bytes + bytes > limit)
         shards.emplace_back();
       Shard& shard = shards.back();
@@ -77,7 +78,7 @@ Writers open_files(const std::vector<Shard>& shards, const std::filesystem::path
   for (const Shard& shard : shards) {
     std::vector<TensorSpec> specs;
     for (const Tensor& tensor : shard.tensors)
-      specs.push_back({tensor.param->name, file_type(type), tensor.param->shape});
+      specs.push_back({tensor.param->name, file_type(type), tensor.param->whole_shape});
     writers.push_back(
         std::make_unique<SafetensorsWriter>(folder / shard.name, std::move(specs), role));
   }
@@ -89,23 +90,30 @@ void write_weights(const ExportSource& source, const std::vector<Shard>& shards,
   struct Piece {
     const Tensor* tensor;
     SafetensorsWriter* writer;
-    Index first, count;
+    HeldPiece elements;
   };
   std::vector<Piece> pieces;
   Index total = 0;
   for (std::size_t s = 0; s < shards.size(); ++s)
     for (const Tensor& tensor : shards[s].tensors) {
-      const ElementRange held = source.held(tensor.unit, *tensor.param);
-      const Index most = source.piece(*tensor.param);
-      for (Index first = held.first; first < held.last; first += most)
-        pieces.push_back({&tensor, writers[s].get(), first, std::min(most, held.last - first)});
-      total += held.count() * size_of(type);
+      for (const HeldPiece& elements :
+           held_pieces(*tensor.param, source.held(tensor.unit, *tensor.param),
+                       source.piece(*tensor.param))) {
+        pieces.push_back({&tensor, writers[s].get(), elements});
+        total += elements.count * size_of(type);
+      }
     }
   run_pieces(pool, static_cast<Index>(pieces.size()), total, progress, [&](Index i) {
-    const auto& [tensor, writer, first, count] = pieces[static_cast<std::size_t>(i)];
+    const auto& [tensor, writer, elements] = pieces[static_cast<std::size_t>(i)];
+    const auto& [block, first, count] = elements;
     std::vector<std::byte> bytes(static_cast<std::size_t>(count * size_of(type)));
     source.read(tensor->unit, *tensor->param, first, bytes);
-    writer->write(tensor->index, first * size_of(type), bytes);
+    tensor->param->for_each_run(first, count, [&, from = first](const PartRun& run) {
+      writer->write(
+          tensor->index, run.whole * size_of(type),
+          std::span(bytes).subspan(static_cast<std::size_t>((run.part - from) * size_of(type)),
+                                   static_cast<std::size_t>(run.count * size_of(type))));
+    });
     return std::ssize(bytes);
   });
 }
@@ -184,8 +192,10 @@ void export_weights(const Model& model, const ExportSource& source,
 
 void export_model(const HostStore& store, const std::vector<SideFile>& side_files,
                   const ExportOptions& options, ThreadPool& pool, const Progress& progress) {
+  require(store.model().partition().count <= options.peers->size(),
+          "the parts of a model are exported together");
   const ExportSource source{
-      .held = [&](Index unit, const ParamDesc& param) { return store.held(unit, param); },
+      .held = [&](Index unit, const ParamDesc& param) { return written_by(store, unit, param); },
       .piece = [](const ParamDesc&) { return kPieceElements; },
       .read =
           [&](Index unit, const ParamDesc& param, Index first, std::span<std::byte> out) {

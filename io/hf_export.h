@@ -17,11 +17,11 @@ namespace megatrain::io {
 struct ExportSource {
   /// The elements of a parameter that this process writes.
   std::function<ElementRange(Index unit, const ParamDesc& param)> held;
-  /// How many elements of a parameter are best read at once.
+  /// How many elements of a whole parameter are best read at once.
   std::function<Index(const ParamDesc& param)> piece;
-  /// Fills `out` with elements of a parameter from `first` on, in ExportOptions::type; `first` is
-  /// the first that is held, or a multiple of piece(param) behind it. Threads call it at the same
-  /// time.
+  /// Fills `out` with elements of a parameter from `first` on, in ExportOptions::type; where the
+  /// model has one part, they lie between two multiples of piece(param). Threads call it at the
+  /// same time.
   std::function<void(Index unit, const ParamDesc& param, Index first, std::span<std::byte> out)>
       read;
 };

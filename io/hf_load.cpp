@@ -1,6 +1,6 @@
-#include <algorithm>
 #include <vector>
 
+#include "io/held_pieces.h"
 #include "io/hf_folder.h"
 #include "io/weight_files.h"
 
@@ -8,12 +8,22 @@ namespace megatrain::io {
 
 namespace {
 
-void load_piece(const WeightSource& source, Index first, Index count, HostStore& store) {
-  std::vector<float> values(static_cast<std::size_t>(count));
+/// Reads the elements between the first and the last of a piece at once: where a part has rows of a
+/// tensor, they are shorter than what a disk reads.
+void load_piece(const WeightSource& source, const HeldPiece& piece, HostStore& store) {
+  std::vector<PartRun> runs;
+  source.param->for_each_run(piece.first, piece.count,
+                             [&](const PartRun& run) { runs.push_back(run); });
+  const Index first = runs.front().whole;
+  std::vector<float> values(
+      static_cast<std::size_t>(runs.back().whole + runs.back().count - first));
   source.from.file->read_floats(*source.from.tensor, first, values);
   check_copies(source, first, values);
   try {
-    store.write_master(source.unit, *source.param, first, values);
+    for (const PartRun& run : runs)
+      store.write_master(source.unit, *source.param, run.part,
+                         std::span(values).subspan(static_cast<std::size_t>(run.whole - first),
+                                                   static_cast<std::size_t>(run.count)));
   } catch (const UserError& error) {
     throw UserError(Error::with_context(source.from.file->path().string(), error.what()));
   }
@@ -28,20 +38,21 @@ void load_weights(const std::filesystem::path& folder, HostStore& store, ThreadP
 
   struct Piece {
     const WeightSource* source;
-    Index first, count;
+    HeldPiece elements;
   };
   std::vector<Piece> pieces;
   Index total = 0;
   for (const WeightSource& source : sources) {
-    const ElementRange held = store.held(source.unit, *source.param);
-    for (Index first = held.first; first < held.last; first += kPieceElements)
-      pieces.push_back({&source, first, std::min(kPieceElements, held.last - first)});
-    total += held.count() * bits_of(source.from.tensor->type) / 8;
+    for (const HeldPiece& elements :
+         held_pieces(*source.param, store.held(source.unit, *source.param), kPieceElements)) {
+      pieces.push_back({&source, elements});
+      total += elements.count * bits_of(source.from.tensor->type) / 8;
+    }
   }
   run_pieces(pool, static_cast<Index>(pieces.size()), total, progress, [&](Index i) {
     const Piece& piece = pieces[static_cast<std::size_t>(i)];
-    load_piece(*piece.source, piece.first, piece.count, store);
-    return piece.count * bits_of(piece.source->from.tensor->type) / 8;
+    load_piece(*piece.source, piece.elements, store);
+    return piece.elements.count * bits_of(piece.source->from.tensor->type) / 8;
   });
 }
 

@@ -44,7 +44,7 @@ class Matcher {
       if (const auto source = find(name)) found.push_back(*source);
     if (found.empty())
       throw UserError(fmt::format("{}: tensor {} of shape {} is missing", quote(folder_),
-                                  quote(param.name), shape_text(param.shape)));
+                                  quote(param.name), shape_text(param.whole_shape)));
     for (const WeightTensor& source : found) check(source, param);
     return {unit, &param, found.front(), {found.begin() + 1, found.end()}};
   }
@@ -68,10 +68,10 @@ class Matcher {
 
   static void check(const WeightTensor& source, const ParamDesc& param) {
     const std::string file = source.file->path().string();
-    if (source.tensor->shape != param.shape)
+    if (source.tensor->shape != param.whole_shape)
       throw UserError(fmt::format("{}: tensor {} has shape {}, but config.json asks for {}", file,
                                   quote(source.tensor->name), shape_text(source.tensor->shape),
-                                  shape_text(param.shape)));
+                                  shape_text(param.whole_shape)));
     if (!converts_to_float(source.tensor->type))
       throw UserError(fmt::format("{}: tensor {} is {}; weights are read from F32, BF16 or F16",
                                   file, quote(source.tensor->name), name(source.tensor->type)));

@@ -266,10 +266,11 @@ Index product(std::span<const Index> extents) {
 }  // namespace
 
 Index ParamDesc::elements() const { return product(shape); }
+Index ParamDesc::whole_elements() const { return product(whole_shape); }
 
-void ParamDesc::for_each_run(Index first, Index count,
+void ParamDesc::for_each_run(const Partition& of, Index first, Index count,
                              const std::function<void(const PartRun&)>& visit) const {
-  if (!shard.divided() || partition.count == 1) {
+  if (!shard.divided() || of.count == 1) {
     if (count > 0) visit({first, first, count});
     return;
   }
@@ -282,12 +283,12 @@ void ParamDesc::for_each_run(Index first, Index count,
     Index place = element % row;  // in the row, and from here on in the group that it lies in
     Index whole = element / row * whole_row;
     auto group = shard.groups.begin();
-    const auto share = [&] { return ceil_div(*group, partition.count) * inner; };
+    const auto share = [&] { return ceil_div(*group, of.count) * inner; };
     for (; place >= share(); ++group) {
       place -= share();
       whole += *group * inner;
     }
-    const Index in_group = partition.index * share() + place;
+    const Index in_group = of.index * share() + place;
     const Index length = std::min(share() - place, end - element);
     const Index exists = std::clamp<Index>(*group * inner - in_group, 0, length);
     if (exists > 0) visit({element, whole + in_group, exists});
@@ -360,6 +361,13 @@ Index Model::parameter_count() const {
   Index count = 0;
   for (const Unit& unit : units_)
     for (const ParamDesc& param : unit.params) count += param.elements();
+  return count;
+}
+
+Index Model::whole_parameter_count() const {
+  Index count = 0;
+  for (const Unit& unit : units_)
+    for (const ParamDesc& param : unit.params) count += param.whole_elements();
   return count;
 }
 

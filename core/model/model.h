@@ -67,10 +67,18 @@ struct ParamDesc {
 
   /// Whether the model's norm counts it here: divided, or on the first part.
   [[nodiscard]] bool counted() const { return shard.divided() || partition.first(); }
-  /// Visits elements [first, first + count) as runs, in order. Rows that pad a part are in none.
-  void for_each_run(Index first, Index count,
+  /// Visits elements [first, first + count) of a part as runs, which are in order in the whole
+  /// parameter too. Rows that pad the part are in none.
+  /// @param of  which part; all have the same shape
+  void for_each_run(const Partition& of, Index first, Index count,
                     const std::function<void(const PartRun&)>& visit) const;
+  /// The same of this part.
+  void for_each_run(Index first, Index count,
+                    const std::function<void(const PartRun&)>& visit) const {
+    for_each_run(partition, first, count, visit);
+  }
   [[nodiscard]] Index elements() const;
+  [[nodiscard]] Index whole_elements() const;
   /// elements() rounded up to kSlabAlignment: the slab's room for it.
   [[nodiscard]] Index padded_elements() const { return round_up(elements(), kSlabAlignment); }
 };
@@ -120,6 +128,8 @@ class Model {
   [[nodiscard]] Index max_block_elements() const;
   /// Parameters of this part, tied ones once, without padding.
   [[nodiscard]] Index parameter_count() const;
+  /// Of the whole model.
+  [[nodiscard]] Index whole_parameter_count() const;
   /// Parameters that multiply: all matrices but a pure input embedding (6N of model FLOPs).
   [[nodiscard]] Index multiplying_parameters() const;
 

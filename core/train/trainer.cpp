@@ -36,6 +36,8 @@ Trainer::Trainer(Engine& engine, const Model& model, const TokenSource& data,
       loader_(engine.plan(Purpose::train).choices, model.config(), data, options.seed,
               state.samples, options.share),
       flops_per_token_(
+          // Of all parts, which see the same tokens.
+          static_cast<double>(model.partition().count) *
           model_flops_per_token(model, engine.plan(Purpose::train).choices.micro_batch.sequence)) {
   engine_.set_applied_steps(state.applied);
 }

@@ -8,6 +8,7 @@
 #include "io/checkpoint/checkpoint.h"
 #include "io/checkpoint/checkpoint_files.h"
 #include "io/checkpoint/verify.h"
+#include "io/held_pieces.h"
 
 namespace megatrain::io {
 
@@ -26,7 +27,10 @@ std::vector<ShardSpec> specs(const std::vector<StateShard>& layout) {
   std::vector<ShardSpec> all;
   for (const StateShard& shard : layout) {
     ShardSpec spec{shard.name, {}};
-    for (const StateTensor& tensor : shard.tensors) spec.datasets.push_back(dataset_spec(tensor));
+    for (const StateTensor& tensor : shard.tensors) {
+      spec.datasets.push_back(dataset_spec(tensor));
+      spec.params.push_back(tensor.param);
+    }
     all.push_back(std::move(spec));
   }
   return all;
@@ -46,6 +50,8 @@ BackgroundSave::BackgroundSave(const HostStore& store, SaveOptions options, Bloc
       folder_(*options_.peers, fmt::format("checkpoint of step {}", options_.step), options_.folder,
               /*replace=*/true),
       next_write_(begin_) {
+  require(store.model().partition().count <= options_.peers->size(),
+          "the parts of a model are saved together");
   open_files();
   if (options_.writes) list_pieces();
   report_.bytes = state_bytes(store.model());
@@ -70,12 +76,17 @@ void BackgroundSave::list_pieces() {
   for (std::size_t s = 0; s < layout_.size(); ++s)
     for (std::size_t t = 0; t < layout_[s].tensors.size(); ++t) {
       const StateTensor& tensor = layout_[s].tensors[t];
-      const ElementRange held = store_.held(tensor.unit, *tensor.param);
       const Index width = size_of(tensor.type);
       auto& pieces = pieces_of_unit_[static_cast<std::size_t>(tensor.unit)];
-      for (const BlockPiece& piece :
-           ShardWriter::cut(s, t, held.first * width, held.last * width)) {
-        pieces.push_back(piece);
+      for (const HeldPiece& piece :
+           held_pieces(*tensor.param, written_by(store_, tensor.unit, *tensor.param),
+                       kBlockBytes / width)) {
+        pieces.push_back({.shard = s,
+                          .dataset = t,
+                          .block = piece.block,
+                          .part = store_.model().partition().index,
+                          .first = piece.first * width,
+                          .bytes = piece.count * width});
         ++pieces_to_write_;
       }
     }

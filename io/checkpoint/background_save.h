@@ -32,7 +32,8 @@ struct SaveOptions {
   /// Called once it is, on rank 0, by a thread of the save.
   std::function<void()> published = {};
   Peers* peers = &Peers::alone();  ///< who save together; must outlive the save
-  /// Whether this rank writes what its store holds. Every element has one rank that writes it.
+  /// Whether this rank writes what its store holds. Every element has one rank that writes it;
+  /// what each part of a model holds the whole of, the first part writes.
   bool writes = true;
 };
 
@@ -48,9 +49,9 @@ struct SaveReport {
 /// its copy is made: with a large pool at the speed of memory, with a small one at the disk's.
 /// After the last unit the files are synced, the manifest is written, and the folder is published.
 ///
-/// Several ranks write one checkpoint together, each the slices that its store holds, and what
-/// comes out is what one rank would write. All begin it at the same step boundary and hand over
-/// their own units; what goes wrong on one of them, all report.
+/// Several ranks write one checkpoint together, each the slices or the part of the model that its
+/// store holds, and what comes out is what one rank would write. All begin it at the same step
+/// boundary and hand over their own units; what goes wrong on one of them, all report.
 class BackgroundSave final : public StateReader {
  public:
   /// Makes the files and claims their disk space: all ranks meet here.

@@ -39,8 +39,29 @@ struct ShardWriter::Shard {
   std::unique_ptr<DirectFile> file;
   ManifestShard manifest;
 
-  [[nodiscard]] Index offset_of(const BlockPiece& piece) const {
-    return layout.offsets[piece.dataset] + piece.first;
+  /// Visits the bytes of a piece as runs of the dataset.
+  template <class Visit>
+  void for_each_run(const BlockPiece& piece, const Visit& visit) const {
+    if (spec.params.empty()) return visit(piece.first, piece.bytes);
+    const ParamDesc& param = *spec.params[piece.dataset];
+    const Index width = bits_of(spec.datasets[piece.dataset].type) / 8;
+    param.for_each_run({param.partition.count, piece.part}, piece.first / width,
+                       piece.bytes / width,
+                       [&](const PartRun& run) { visit(run.whole * width, run.count * width); });
+  }
+  /// Whether parts of the dataset meet inside pages, or have rows of it that are worth no transfer
+  /// of their own beside the page cache.
+  [[nodiscard]] bool shares_pages(std::size_t dataset) const {
+    if (spec.params.empty()) return false;
+    const ParamDesc& param = *spec.params[dataset];
+    if (!param.shard.divided() || param.partition.count == 1) return false;
+    if (param.shard.dimension > 0) return true;
+    const Index row = manifest.datasets[dataset].bytes() / param.whole_shape.front();
+    return std::ranges::any_of(param.shard.groups, [&](Index rows) {
+      const bool last = &rows == &param.shard.groups.back();
+      return ceil_div(rows, param.partition.count) * row % kDirectAlignment != 0 ||
+             (!last && rows * row % kDirectAlignment != 0);
+    });
   }
 };
 
@@ -112,23 +133,17 @@ void ShardWriter::claim_space() {
 
 ShardWriter::~ShardWriter() = default;
 
-std::vector<BlockPiece> ShardWriter::cut(std::size_t shard, std::size_t dataset, Index first,
-                                         Index last) {
-  std::vector<BlockPiece> pieces;
-  while (first < last) {
-    const Index end = std::min(last, round_up(first + 1, kBlockBytes));
-    pieces.push_back({shard, dataset, first, end - first});
-    first = end;
-  }
-  return pieces;
-}
-
 std::vector<BlockPiece> ShardWriter::blocks() const {
   std::vector<BlockPiece> all;
   for (std::size_t s = 0; s < shards_.size(); ++s)
     for (std::size_t d = 0; d < shards_[s]->manifest.datasets.size(); ++d) {
-      const std::vector<BlockPiece> blocks = cut(s, d, 0, shards_[s]->manifest.datasets[d].bytes());
-      all.insert(all.end(), blocks.begin(), blocks.end());
+      const Index bytes = shards_[s]->manifest.datasets[d].bytes();
+      for (Index first = 0; first < bytes; first += kBlockBytes)
+        all.push_back({.shard = s,
+                       .dataset = d,
+                       .block = first / kBlockBytes,
+                       .first = first,
+                       .bytes = std::min(kBlockBytes, bytes - first)});
     }
   return all;
 }
@@ -136,11 +151,23 @@ std::vector<BlockPiece> ShardWriter::blocks() const {
 void ShardWriter::write(const BlockPiece& piece, std::span<const std::byte> data) {
   require(std::ssize(data) == piece.bytes, "a piece is written whole");
   Shard& shard = *shards_[piece.shard];
-  const Index end = piece.first + piece.bytes;
-  require(end % kDirectAlignment == 0 || end == shard.manifest.datasets[piece.dataset].bytes(),
-          "a page of a file has one writer");
+  const Index offset = shard.layout.offsets[piece.dataset];
+  const Index all = shard.manifest.datasets[piece.dataset].bytes();
+  const bool cached = shard.shares_pages(piece.dataset);
   const Checksum sum = checksum(data);
-  shard.file->write(shard.offset_of(piece), data);
+  Index first = all, last = 0;
+  shard.for_each_run(piece, [&](Index begin, Index bytes) {
+    const auto run = data.first(static_cast<std::size_t>(bytes));
+    data = data.subspan(run.size());
+    first = std::min(first, begin);
+    last = begin + bytes;
+    if (cached) return shard.file->write_cached(offset + begin, run);
+    require(last % kDirectAlignment == 0 || last == all, "a page of a file has one writer");
+    shard.file->write(offset + begin, run);
+  });
+  require(data.empty(), "a piece holds no padding");
+  // Pages stay in the cache: what another writer still has for them would have to wait for a read.
+  if (cached) shard.file->begin_writing(offset + first, last - first);
   const std::lock_guard lock(mutex_);
   records_.push_back({piece, sum});
 }
@@ -161,29 +188,23 @@ void ShardWriter::add(std::string_view written) {
 
 void ShardWriter::sum_blocks(ThreadPool& pool, BlockPool& blocks) {
   const std::lock_guard lock(mutex_);
-  std::ranges::sort(records_, {}, [](const Record& record) {
-    return std::tuple(record.piece.shard, record.piece.dataset, record.piece.first);
-  });
+  const auto block_of = [](const BlockPiece& piece) {
+    return std::tuple(piece.shard, piece.dataset, piece.block);
+  };
+  std::ranges::sort(records_, {}, [&](const Record& record) { return block_of(record.piece); });
   std::vector<Pieces> cut_blocks;
   Pieces left(records_);
   for (const BlockPiece& block : this->blocks()) {
-    // Pieces of a block that follow each other without a gap.
     std::size_t count = 0;
-    Index bytes = 0;
-    for (; count < left.size() && bytes < block.bytes; bytes += left[count++].piece.bytes) {
-      const BlockPiece& piece = left[count].piece;
-      require(piece.shard == block.shard && piece.dataset == block.dataset &&
-                  piece.first == block.first + bytes,
-              "every byte of a shard is written once");
-    }
-    require(bytes == block.bytes, "every block of a shard is written");
+    while (count < left.size() && block_of(left[count].piece) == block_of(block)) ++count;
+    require_whole(block, left.first(count));
     if (count == 1)
       checksum_of(block) = left.front().sum;
     else
       cut_blocks.push_back(left.first(count));
     left = left.subspan(count);
   }
-  require(left.empty(), "no byte of a shard is written twice");
+  require(left.empty(), "what is written lies in a block of a shard");
   pool.for_each(std::ssize(cut_blocks), [&](Index i) {
     const Pieces pieces = cut_blocks[static_cast<std::size_t>(i)];
     checksum_of(pieces.front().piece) = read_back(pieces, blocks);
@@ -192,27 +213,60 @@ void ShardWriter::sum_blocks(ThreadPool& pool, BlockPool& blocks) {
 
 Checksum& ShardWriter::checksum_of(const BlockPiece& piece) {
   return shards_[piece.shard]->manifest.datasets[piece.dataset].blocks[static_cast<std::size_t>(
-      piece.block())];
+      piece.block)];
+}
+
+std::vector<ShardWriter::Run> ShardWriter::runs_of(Pieces pieces) const {
+  std::vector<Run> runs;
+  for (std::size_t record = 0; record < pieces.size(); ++record)
+    shards_[pieces[record].piece.shard]->for_each_run(
+        pieces[record].piece,
+        [&](Index begin, Index bytes) { runs.push_back({begin, bytes, record}); });
+  return runs;
+}
+
+/// Pieces of a block hold each of its bytes once.
+void ShardWriter::require_whole(const BlockPiece& block, Pieces pieces) const {
+  std::vector<Run> runs = runs_of(pieces);
+  std::ranges::sort(runs, {}, &Run::begin);
+  Index end = block.first;
+  for (const Run& run : runs) {
+    require(run.begin == end, "every byte of a shard is written once");
+    end += run.bytes;
+  }
+  require(end == block.first + block.bytes, "every block of a shard is written");
 }
 
 Checksum ShardWriter::read_back(Pieces pieces, BlockPool& blocks) const {
   const BlockPiece& front = pieces.front().piece;
   const Shard& shard = *shards_[front.shard];
-  const Index bytes = pieces.back().piece.first + pieces.back().piece.bytes - front.first;
+  const Index first = front.block * kBlockBytes;
+  const Index bytes = std::min(kBlockBytes, shard.manifest.datasets[front.dataset].bytes() - first);
   const BlockPool::Block block = blocks.acquire();
   const auto whole_pages = static_cast<std::size_t>(round_up(bytes, kDirectAlignment));
-  const Index read = shard.file->read(shard.offset_of(front), block.bytes().first(whole_pages));
+  const Index read = shard.file->read(shard.layout.offsets[front.dataset] + first,
+                                      block.bytes().first(whole_pages));
   const auto found = block.bytes().first(static_cast<std::size_t>(std::min(read, bytes)));
-  for (const Record& record : pieces) {
-    const auto& [piece, sum] = record;
-    const auto begin = static_cast<std::size_t>(piece.first - front.first);
-    const auto size = static_cast<std::size_t>(piece.bytes);
-    if (begin + size > found.size() || checksum(found.subspan(begin, size)) != sum)
-      throw Error(
-          fmt::format("{}: bytes {} to {} of {} are not what was written there; the disk "
-                      "or its file system may be failing",
-                      shard.file->path().string(), piece.first, piece.first + piece.bytes,
-                      shard.spec.datasets[piece.dataset].path));
+  std::vector<ChecksumStream> sums(pieces.size());
+  const std::vector<Run> runs = runs_of(pieces);
+  for (const Run& run : runs) {
+    const auto begin = static_cast<std::size_t>(run.begin - first);
+    if (begin < found.size())
+      sums[run.record].add(found.subspan(
+          begin, std::min(static_cast<std::size_t>(run.bytes), found.size() - begin)));
+  }
+  for (std::size_t record = 0; record < pieces.size(); ++record) {
+    if (sums[record].value() == pieces[record].sum) continue;
+    const auto of_record = [&](const Run& run) { return run.record == record; };
+    const auto begin = std::ranges::find_if(runs, of_record);
+    const auto last = std::ranges::find_if(runs.rbegin(), runs.rend(), of_record);
+    throw Error(fmt::format(
+        "{}: bytes {} to {} of {} are not what was written there{}; the disk or its "
+        "file system may be failing, or not be the same for all ranks",
+        shard.file->path().string(), begin->begin, last->begin + last->bytes,
+        shard.spec.datasets[front.dataset].path,
+        shard.shares_pages(front.dataset) ? fmt::format(" by part {}", pieces[record].piece.part)
+                                          : ""));
   }
   return checksum(found);
 }

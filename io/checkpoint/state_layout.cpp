@@ -59,7 +59,7 @@ std::vector<StateShard> state_shards(const Model& model, Index shard_bytes, cons
 }
 
 Index state_bytes(const Model& model) {
-  return checked_mul(model.parameter_count(), 4 * std::ssize(kStateParts));
+  return checked_mul(model.whole_parameter_count(), 4 * std::ssize(kStateParts));
 }
 
 std::map<std::string, std::string> tied_names(const Model& model) {
@@ -71,7 +71,7 @@ std::map<std::string, std::string> tied_names(const Model& model) {
 }
 
 Hdf5DatasetSpec dataset_spec(const StateTensor& tensor) {
-  Hdf5DatasetSpec spec{tensor.path(), file_type(tensor.type), tensor.param->shape};
+  Hdf5DatasetSpec spec{tensor.path(), file_type(tensor.type), tensor.param->whole_shape};
   if (tensor.part != StatePart::master) {
     spec.attributes.push_back({"state_format", "fp32"});
   } else {

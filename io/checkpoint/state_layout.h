@@ -1,7 +1,7 @@
 #pragma once
 /// @file
 /// The training state of a model as named datasets: what a checkpoint stores, and in which shard.
-/// It follows from the model alone, so checkpoints know no number of processes.
+/// It follows from the whole model alone, so checkpoints know no number of processes.
 
 #include <map>
 #include <span>
@@ -40,7 +40,8 @@ struct StateTensor {
   StatePart part = StatePart::master;
   DType type = DType::f32;
   [[nodiscard]] std::string path() const { return state_path(part, param->name); }
-  [[nodiscard]] Index bytes() const { return param->elements() * size_of(type); }
+  /// Of the whole tensor, which is what files hold.
+  [[nodiscard]] Index bytes() const { return param->whole_elements() * size_of(type); }
 };
 
 /// A run of whole units.
@@ -55,7 +56,7 @@ std::string shard_name(Index shard);
 /// Cuts on unit boundaries: a shard ends before the unit that would carry it past `shard_bytes`.
 std::vector<StateShard> state_shards(const Model& model, Index shard_bytes,
                                      const StateForm& form = {});
-/// Bytes of all parts of all parameters.
+/// Bytes of all parts of all parameters of the whole model.
 Index state_bytes(const Model& model);
 
 /// Other names of tied tensors, to the name they are stored under: Manifest::aliases.
@@ -66,7 +67,8 @@ Hdf5DatasetSpec dataset_spec(const StateTensor& tensor);
 /// The same for the root of every file of a checkpoint.
 std::vector<Hdf5Attribute> root_attributes(Index step);
 
-/// Elements [first, first + values.size()) of a tensor out of a store that holds them, exactly.
+/// Elements [first, first + values.size()) of a tensor (of the store's part of it) out of a store
+/// that holds them, exactly.
 void read_state(const HostStore& store, const StateTensor& tensor, Index first,
                 std::span<float> values);
 /// And into it. @throws UserError for a master that the store's format cannot hold

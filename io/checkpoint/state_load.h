@@ -9,8 +9,9 @@
 namespace megatrain::io {
 
 /// Checks that the checkpoint holds exactly the tensors of the store's model, then reads what the
-/// store holds of the wanted ones in blocks, each compared with its checksum, by all threads of the
-/// pool; the rest of the store stays as it is. On an error the store's content is undefined.
+/// store holds of the wanted ones (a slice, of a part of the model) in blocks, each compared with
+/// its checksum, by all threads of the pool; the rest of the store stays as it is. On an error the
+/// store's content is undefined.
 /// @param peers  who load together: what is wrong for one of them is thrown on all
 /// @throws DamagedCheckpoint; UserError naming a tensor that the model or the checkpoint lacks, or
 ///         that has another shape or type

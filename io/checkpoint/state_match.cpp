@@ -17,10 +17,10 @@ bool is_moment(std::string_view path) { return path.starts_with(kOptimizerGroup)
 
 void check(const StateTensor& tensor, const ManifestDataset& entry, const std::string& folder,
            LoadParts parts) {
-  if (entry.shape != tensor.param->shape)
+  if (entry.shape != tensor.param->whole_shape)
     throw UserError(fmt::format("{}: {} has shape {}, but the model asks for {}", folder,
                                 quote(entry.path), shape_text(entry.shape),
-                                shape_text(tensor.param->shape)));
+                                shape_text(tensor.param->whole_shape)));
   const bool weights_alone = parts == LoadParts::weights;
   if (weights_alone ? !converts_to_float(entry.type) : entry.type != FileType::f32)
     throw UserError(fmt::format(
@@ -46,7 +46,7 @@ std::vector<StateSource> match_state(const Manifest& manifest, const std::filesy
       const auto found = entries.find(path);
       if (found == entries.end())
         throw UserError(fmt::format("{}: {} of shape {} is missing{}", folder.string(), quote(path),
-                                    shape_text(tensor.param->shape),
+                                    shape_text(tensor.param->whole_shape),
                                     tensor.part == StatePart::master
                                         ? ""
                                         : "; it holds weights without an optimizer's state, which "

@@ -92,10 +92,11 @@ std::string to_json(const RunOptions& options, const ModelSource& source, const 
   io::JsonWriter json(2);
   json.begin_object()
       .member("model", source.name)
-      .member("parameters", model.parameter_count())
+      .member("parameters", model.whole_parameter_count())
       .member("device", megatrain::name(machine.kind))
       .member("compute", megatrain::name(machine.compute))
-      .member("ranks", choices.ranks())
+      .member("ranks", choices.ranks() * model.partition().count)
+      .member("tensor_parallel", model.partition().count)
       .member("shard_group", choices.slicing.count)
       .member("step_tokens", choices.step_tokens() * choices.ranks())
       .member("micro_batch", choices.micro_batch.batch)
@@ -136,12 +137,16 @@ std::string to_json(const RunOptions& options, const ModelSource& source, const 
 }
 
 /// The first of the ranks that are planned for, as if a shard group were the ranks of a machine.
-DataRanks planned_ranks(const RunOptions& options) {
+ModelRanks planned_ranks(const RunOptions& options) {
   constexpr Index kMostRanks = Index{1} << 20;
-  if (options.ranks > kMostRanks)
-    throw UserError(fmt::format("--ranks is {}, but can be at most {}", options.ranks, kMostRanks));
-  const auto world = static_cast<int>(options.ranks);
-  return divide({.world = world, .local_size = world}, options.shard_group);
+  const Index ranks = options.ranks.value_or(options.tensor_parallel);
+  if (ranks > kMostRanks)
+    throw UserError(fmt::format("{} is {}, but can be at most {}",
+                                options.ranks ? "--ranks" : "--tensor-parallel", ranks,
+                                kMostRanks));
+  const auto world = static_cast<int>(ranks);
+  return divide({.world = world, .local_size = world}, options.tensor_parallel,
+                options.shard_group);
 }
 
 }  // namespace
@@ -152,14 +157,15 @@ void plan(const RunOptions& options) {
   // What train would refuse, its plan refuses too.
   (void)training_options(options);
   const io::Dataset data = open_data(options, source, /*required=*/false);
-  const Model model(source.config);
-  const DataRanks ranks = planned_ranks(options);
+  const ModelRanks ranks = planned_ranks(options);
+  const Model model = part_of(source.config, ranks);
+  const Slicing slicing = ranks.data().slicing();
   const Machine machine =
       open_machine(options.machine, model, Presence::planned, StoreContents::training,
-                   {.ranks = ranks.slicing().count, .slicing = ranks.slicing()});
+                   {.ranks = slicing.count * model.partition().count, .slicing = slicing});
   const RunPlans plans =
       plan_run(options, machine, model, rates_of(options, machine),
-               options.key ? std::optional(read_key(*options.key)) : std::nullopt, ranks);
+               options.key ? std::optional(read_key(*options.key)) : std::nullopt, ranks.data());
   const Prediction prediction = predict(options, machine, plans.train);
   if (options.json) {
     console.line(to_json(options, source, model, machine, plans, prediction));

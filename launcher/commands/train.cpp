@@ -178,10 +178,11 @@ std::string common_configuration(const RunOptions& options, const Preparation& r
   for (const auto& [name, value] : run.decisions) text += fmt::format("{} = {}\n", name, value);
   for (const auto& [name, value] : run.key ? run.key->lines : Decisions())
     text += fmt::format("key {} = {}\n", name, value);
-  return text +
-         fmt::format("shard-group = {}\nval-every = {}\nsave-every = {}\ncheck-replicas = {}\n",
-                     options.shard_group, options.val_every, options.checkpoints.save_every,
-                     options.check_replicas);
+  return text + fmt::format(
+                    "tensor-parallel = {}\nshard-group = {}\nval-every = {}\nsave-every = "
+                    "{}\ncheck-replicas = {}\n",
+                    options.tensor_parallel, options.shard_group, options.val_every,
+                    options.checkpoints.save_every, options.check_replicas);
 }
 
 /// Makes the run folder. Loading took its time: another run may have begun there meanwhile.
@@ -224,7 +225,7 @@ int train_together(const RunOptions& options, Preparation& run, const Model& mod
   team.agree(machine);
   RunPlans plans = plan_run(options, machine, model, rates_of(options, machine), run.key, ranks);
   team.require_same("the plan", describe(plans.train.choices, model));
-  const Index model_bytes = model.parameter_count() * size_of(machine.compute);
+  const Index model_bytes = model.whole_parameter_count() * size_of(machine.compute);
   require_disk_space(run.folder, model_bytes);
   const std::string config = resolved_config(options, machine, plans, model);
 
@@ -233,7 +234,7 @@ int train_together(const RunOptions& options, Preparation& run, const Model& mod
   std::string peak_source;
   const double peak = team.leads() ? find_peak(options, machine, model, peak_source) : 0;
   console.line(fmt::format("MFU is against {}{} ({})",
-                           team.alone() ? "" : fmt::format("{} x ", ranks.share().ranks),
+                           team.alone() ? "" : fmt::format("{} x ", team.size()),
                            format_flops(peak), peak_source));
 
   ThreadPool pool(machine.threads.count, machine.threads.processors);
@@ -288,7 +289,7 @@ int train_together(const RunOptions& options, Preparation& run, const Model& mod
     file.emplace(run.folder.metrics(), run.continues ? state.step : 0);
   }
   team.barrier("the run folder is made");
-  StepConsole steps(console, options.steps, peak * static_cast<double>(ranks.share().ranks),
+  StepConsole steps(console, options.steps, peak * static_cast<double>(team.size()),
                     console.is_terminal());
   RunSink sink(steps, file ? &*file : nullptr, *machine.device,
                [&] { team.at_work("between steps"); });
@@ -345,12 +346,12 @@ int train(const RunOptions& options) {
   std::signal(SIGPIPE, SIG_IGN);
   StopSignals signals;
   const parallel::ProcessPlace place = parallel::detect_place(program_environment());
-  const DataRanks ranks = divide(place, options.shard_group);
+  const ModelRanks ranks = divide(place, options.tensor_parallel, options.shard_group);
   // mpirun gives its ranks a terminal, wherever its own output goes.
   const bool bar = place.source != parallel::PlaceSource::mpi;
   Console console(/*quiet=*/place.rank > 0, bar);
   Preparation run = prepare(options, console);
-  const Model model(run.source.config);
+  const Model model = part_of(run.source.config, ranks);
   Machine machine = open_machine(options.machine, model, Presence::required,
                                  StoreContents::training, node_share(place, ranks));
   Team team(place, ranks,

@@ -135,18 +135,27 @@ std::vector<Option> checkpoint_table(CheckpointOptions& o) {
 std::vector<Option> ranks_table(RunOptions& o) {
   constexpr double kLongest = 7.0 * 24 * 3600;
   return {
+      {"tensor-parallel",
+       kRanks,
+       "RANKS",
+       "Neighbouring ranks that compute each layer together (a tensor group): each has some of its "
+       "heads, MLP columns and vocabulary, and all see the same tokens",
+       &o.tensor_parallel,
+       {},
+       1.0},
       {"shard-group",
        kRanks,
        "RANKS",
-       "Neighbouring ranks that hold the model once between them; groups of them are replicas. "
-       "Absent: the ranks of a node",
+       "Neighbouring ranks (or tensor groups) that hold the model once between them; groups of "
+       "them "
+       "are replicas. Absent: those of a node",
        &o.shard_group,
        {},
        0.0},
       {"check-replicas",
        kRanks,
        "STEPS",
-       "Compare what replicas hold this often; 0: never",
+       "Compare what replicas hold, and what all of a tensor group hold, this often; 0: never",
        &o.check_replicas,
        {},
        0.0},
@@ -347,7 +356,8 @@ std::vector<Option> plan_table(RunOptions& options) {
   table.push_back({.name = "ranks",
                    .group = kRanks,
                    .value = "N",
-                   .help = "Plan a run of so many ranks, a GPU each, as one of them",
+                   .help = "Plan a run of so many ranks, a GPU each, as one of them; absent: of a "
+                           "tensor group",
                    .target = &options.ranks,
                    .least = 1.0,
                    .in_file = false});

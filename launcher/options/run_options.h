@@ -62,10 +62,11 @@ struct RunOptions {
   std::uint64_t seed = 0;
 
   CheckpointOptions checkpoints;
-  Index shard_group = 0;       ///< ranks that share a copy of the model; 0: those of a node
+  Index tensor_parallel = 1;   ///< ranks that have a part of each layer: a tensor group
+  Index shard_group = 0;       ///< tensor groups that share a copy of the model; 0: those of a node
   Index rank_timeout = 600;    ///< seconds
   Index check_replicas = 500;  ///< steps; 0: never
-  Index ranks = 1;             ///< plan only: of the run that is planned
+  std::optional<Index> ranks;  ///< plan only: of the run that is planned; absent: a tensor group
   MachineOptions machine;
   std::optional<Index> slots, segment;
   std::vector<std::string> force;

@@ -38,7 +38,10 @@ void print_banner(Console& console, const ModelSource& source, const Model& mode
   const ModelConfig& c = source.config;
   const Choices& choices = plans.train.choices;
   console.line(fmt::format("model: {} ({}, {} blocks, hidden {}, {} parameters)", source.name,
-                           c.model_type, c.layers, c.hidden, model.parameter_count()));
+                           c.model_type, c.layers, c.hidden, model.whole_parameter_count()));
+  if (model.partition().count > 1)
+    console.line(
+        fmt::format("  in {} parts, which compute each layer together", model.partition().count));
   for (const std::string& note : source.notes) console.line("  " + note);
   console.line(fmt::format("device: {} ({}), {}; computes in {}", machine.name, name(machine.kind),
                            describe(machine.threads), name(machine.compute)));

@@ -180,7 +180,7 @@ ops::AttentionBackend choose_attention(const Machine& machine, const Model& mode
   if (machine.kind == DeviceKind::cpu) return AttentionBackend::own;
   const AttentionBackend fastest =
       deterministic ? AttentionBackend::cudnn_deterministic : AttentionBackend::cudnn;
-  const ModelConfig& config = model.config();
+  const ModelConfig& config = model.part_config();
   if (!machine.ops) {
     // What cuDNN serves on recent GPUs.
     const bool served =
@@ -199,7 +199,7 @@ ops::AttentionBackend choose_attention(const Machine& machine, const Model& mode
 void require_attention(const Machine& machine, const Model& model, Index sequence,
                        ops::AttentionBackend backend) {
   if (!machine.ops) return;
-  const ModelConfig& config = model.config();
+  const ModelConfig& config = model.part_config();
   for (Index layer = 0; layer < config.layers; ++layer) {
     const std::string why =
         machine.ops->attention_refusal(attention_shape(machine, config, layer, sequence), backend);

@@ -56,11 +56,17 @@ void SavedKey::refuse(const std::string& differences) const {
       source, differences, remedy));
 }
 
-void SavedKey::require_world(const std::string& world) const {
-  const std::string* saved = find(lines, "world");
-  if (saved != nullptr && *saved != world)
-    refuse(fmt::format("\n  world (replicas x ranks of a shard group): {} there, {} here", *saved,
-                       world));
+void SavedKey::require_world(const std::string& world, Index parts) const {
+  std::string differences;
+  const auto compare = [&](std::string_view name, std::string_view meaning,
+                           const std::string& here) {
+    const std::string* saved = find(lines, name);
+    if (saved != nullptr && *saved != here)
+      differences += fmt::format("\n  {} ({}): {} there, {} here", name, meaning, *saved, here);
+  };
+  compare("parts", "--tensor-parallel", std::to_string(parts));
+  compare("world", "replicas x ranks of a shard group", world);
+  if (!differences.empty()) refuse(differences);
 }
 
 void SavedKey::require_equal(const std::string& key, bool device_known) const {

@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "core/base/types.h"
+
 namespace megatrain::launcher {
 
 struct SavedKey {
@@ -16,8 +18,8 @@ struct SavedKey {
   /// The choices that it fixes, as the planner takes them.
   [[nodiscard]] std::vector<std::pair<std::string, std::string>> forced() const;
   /// Refuses another number of ranks, before choices that no other number can meet are forced.
-  /// @param world  as world_text() has it. @throws UserError
-  void require_world(const std::string& world) const;
+  /// @param world  as world_text() has it; @param parts  of the model. @throws UserError
+  void require_world(const std::string& world, Index parts) const;
   /// @param device_known  false: a plan without its device, whose line is passed over
   /// @throws UserError naming the lines in which `key` differs
   void require_equal(const std::string& key, bool device_known) const;

@@ -136,7 +136,10 @@ RunPlans plan_run(const RunOptions& options, const Machine& machine, const Model
   request.slicing = ranks.slicing();
   request.replicas = ranks.replicas();
   request.forced = forced_by(options);
-  if (key) key->require_world(world_text(request.slicing, request.replicas));
+  if (key) {
+    const std::string world = world_text(request.slicing, request.replicas);
+    key->require_world(world, model.partition().count);
+  }
   if (key)
     for (const auto& [name, value] : key->forced()) add_forced(request.forced, name, value);
   const Choices choices =

@@ -1,10 +1,15 @@
 #pragma once
 /// @file
-/// Compares what replicas hold: they make the same updates, so a bit that differs is a fault of a
-/// machine, which training would carry on for ever.
+/// Compares what replicas hold, and what all parts of a model hold: they make the same updates, so
+/// a bit that differs is a fault of a machine, which training would carry on for ever.
+
+#include <functional>
+#include <span>
+#include <string_view>
 
 #include "core/base/thread_pool.h"
 #include "core/engine/engine.h"
+#include "io/checkpoint/checksum.h"
 #include "launcher/session/team.h"
 
 namespace megatrain::launcher {
@@ -20,6 +25,10 @@ class ReplicaCheck {
   void after(Index step);
 
  private:
+  /// Adds what ranks have in common of a unit.
+  using Common = std::function<void(io::ChecksumStream&, const HostStore&, Index unit)>;
+  void compare(Index step, std::string_view what, std::span<const int> group, const Common& common);
+
   Team& team_;
   Engine& engine_;
   const HostStore& store_;

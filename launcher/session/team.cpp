@@ -32,24 +32,48 @@ parallel::WorldOptions world_options(const TeamOptions& options) {
 
 }  // namespace
 
-DataRanks divide(const parallel::ProcessPlace& place, Index shard_group) {
+ModelRanks divide(const parallel::ProcessPlace& place, Index tensor_parallel, Index shard_group) {
+  const auto there_are = [](int count, std::string_view what) {
+    return fmt::format("there {} {} {}{}", count == 1 ? "is" : "are", count, what,
+                       count == 1 ? "" : "s");
+  };
+  if (tensor_parallel > place.world || place.world % tensor_parallel != 0)
+    throw UserError(fmt::format("--tensor-parallel is {}, but {}: it must divide them{}",
+                                tensor_parallel, there_are(place.world, "rank"),
+                                place.world == 1 ? " (megatrain launch starts several)" : ""));
+  const auto parts = static_cast<int>(tensor_parallel);
+  const int groups = place.world / parts;
   if (shard_group == 0) {
     // Slices are gathered best where ranks are near; nodes of different size have no such groups.
     const bool even = place.world == place.local_size * place.nodes;
-    shard_group = even ? place.local_size : place.world;
+    const int near = even ? std::max(place.local_size / parts, 1) : groups;
+    shard_group = groups % near == 0 ? near : groups;
   }
-  if (shard_group > place.world)
-    throw UserError(fmt::format("--shard-group is {}, but there {} {} rank{}", shard_group,
-                                place.world == 1 ? "is" : "are", place.world,
-                                place.world == 1 ? "" : "s"));
-  return {place.rank, place.world, static_cast<int>(shard_group)};
+  if (shard_group > groups)
+    throw UserError(fmt::format(
+        "--shard-group is {}, but {}", shard_group,
+        there_are(groups, parts == 1 ? "rank" : fmt::format("group of {} ranks", parts))));
+  PerAxis<int> sizes(1);
+  sizes[Axis::data] = groups;
+  sizes[Axis::tensor] = parts;
+  return {ProcessAxes(sizes), place.rank, static_cast<int>(shard_group)};
 }
 
-NodeShare node_share(const parallel::ProcessPlace& place, const DataRanks& ranks) {
-  return {place.local_size, place.local_rank, ranks.slicing()};
+NodeShare node_share(const parallel::ProcessPlace& place, const ModelRanks& ranks) {
+  return {place.local_size, place.local_rank, ranks.data().slicing()};
 }
 
-Team::Team(const parallel::ProcessPlace& place, const DataRanks& ranks, const TeamOptions& options)
+Model part_of(const ModelConfig& config, const ModelRanks& ranks) {
+  try {
+    return Model(config, ranks.partition());
+  } catch (const UserError& error) {
+    if (ranks.partition().count == 1) throw;
+    throw UserError(Error::with_context(
+        fmt::format("--tensor-parallel {}", ranks.partition().count), error.what()));
+  }
+}
+
+Team::Team(const parallel::ProcessPlace& place, const ModelRanks& ranks, const TeamOptions& options)
     : ranks_(ranks),
       patience_(std::chrono::seconds(options.patience)),
       world_(place, world_options(options)) {}
@@ -80,18 +104,16 @@ void Team::require_same(std::string_view what, const std::string& text) {
                                   rank, texts[rank], texts[0]));
 }
 
-std::vector<int> Team::differing(std::string_view what, const std::string& text) {
+std::vector<int> Team::differing(std::span<const int> group, std::string_view what,
+                                 const std::string& text) {
   const std::vector<std::string> all = world_.exchange(what, text, kAsLongAsTheyLive);
-  const Slicing slicing = ranks_.slicing();
-  std::vector<std::string> texts;  // of the replicas
-  for (Index rank = slicing.index; rank < std::ssize(all); rank += slicing.count)
-    texts.push_back(all[static_cast<std::size_t>(rank)]);
+  std::vector<std::string> texts;  // of the group
+  for (const int rank : group) texts.push_back(all[static_cast<std::size_t>(rank)]);
   const std::string& usual = *std::ranges::max_element(
       texts, {}, [&](const std::string& one) { return std::ranges::count(texts, one); });
   std::vector<int> differing;
-  for (Index replica = 0; replica < std::ssize(texts); ++replica)
-    if (texts[static_cast<std::size_t>(replica)] != usual)
-      differing.push_back(static_cast<int>(replica * slicing.count + slicing.index));
+  for (std::size_t i = 0; i < texts.size(); ++i)
+    if (texts[i] != usual) differing.push_back(group[i]);
   return differing;
 }
 

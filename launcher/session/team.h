@@ -3,14 +3,16 @@
 /// The processes that train one model together, as one of them sees them.
 
 #include <functional>
+#include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "core/engine/step_groups.h"
 #include "launcher/session/machine.h"
 #include "launcher/session/world_peers.h"
 #include "parallel/rendezvous/place.h"
-#include "parallel/streaming/data_ranks.h"
+#include "parallel/tensor/model_ranks.h"
 #include "parallel/world/world.h"
 
 namespace megatrain::launcher {
@@ -22,23 +24,29 @@ struct TeamOptions {
 };
 
 /// How the ranks divide the model, before they meet.
-/// @param shard_group  ranks that share a copy of it; 0: those of a node
+/// @param tensor_parallel  neighbouring ranks that have a part of each layer: a tensor group
+/// @param shard_group      tensor groups that share a copy of the model; 0: those of a node
 /// @throws UserError when they cannot
-DataRanks divide(const parallel::ProcessPlace& place, Index shard_group);
+ModelRanks divide(const parallel::ProcessPlace& place, Index tensor_parallel, Index shard_group);
 /// This process's part of its machine.
-NodeShare node_share(const parallel::ProcessPlace& place, const DataRanks& ranks);
+NodeShare node_share(const parallel::ProcessPlace& place, const ModelRanks& ranks);
+/// A rank's part of the model. @throws UserError naming --tensor-parallel when there are no such
+/// parts, and saying which there are
+Model part_of(const ModelConfig& config, const ModelRanks& ranks);
 
 /// Every rank makes the same calls in the same order. One that is lost, or fails, ends the calls of
 /// the others with an error that names it.
 class Team {
  public:
   /// Returns when all ranks are here. @throws as parallel::World does
-  Team(const parallel::ProcessPlace& place, const DataRanks& ranks, const TeamOptions& options);
+  Team(const parallel::ProcessPlace& place, const ModelRanks& ranks, const TeamOptions& options);
 
   /// Whether this is the rank that speaks, and writes what is written once.
   [[nodiscard]] bool leads() const { return world_.rank() == 0; }
   [[nodiscard]] bool alone() const { return world_.size() == 1; }
-  [[nodiscard]] const DataRanks& data() const { return ranks_; }
+  [[nodiscard]] int size() const { return world_.size(); }
+  [[nodiscard]] const ModelRanks& ranks() const { return ranks_; }
+  [[nodiscard]] const DataRanks& data() const { return ranks_.data(); }
 
   [[nodiscard]] StepGroups connect();
   /// Those who write files together. Threads of a save may use them while the rest goes on.
@@ -47,9 +55,11 @@ class Team {
   void agree(Machine& machine);
   /// @throws UserError naming the ranks where `text` is another than on rank 0
   void require_same(std::string_view what, const std::string& text);
-  /// Replicas of this rank's slice whose text is not the one that most have, of which the first
-  /// counts where they are even. All of them get the same answer.
-  std::vector<int> differing(std::string_view what, const std::string& text);
+  /// Those of `group`, this rank among them, whose text is not the one that most have, of which the
+  /// first counts where they are even. Every rank of the team calls it with a group of its own; all
+  /// of a group get the same answer.
+  std::vector<int> differing(std::span<const int> group, std::string_view what,
+                             const std::string& text);
   /// Whether every rank says so.
   bool all(std::string_view what, bool value);
   /// Bits that any rank sets.
@@ -67,7 +77,7 @@ class Team {
   static constexpr int kSavePatience = 10;
 
  private:
-  DataRanks ranks_;
+  ModelRanks ranks_;
   parallel::Milliseconds patience_;
   parallel::World world_;
   WorldPeers peers_{world_};

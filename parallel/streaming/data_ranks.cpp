@@ -2,8 +2,6 @@
 
 #include <fmt/core.h>
 
-#include <vector>
-
 namespace megatrain {
 
 DataRanks::DataRanks(int rank, int ranks, int shard_group)
@@ -15,17 +13,22 @@ DataRanks::DataRanks(int rank, int ranks, int shard_group)
                     shard_group, ranks));
 }
 
+std::vector<int> DataRanks::replica_ranks() const {
+  std::vector<int> replicas;
+  for (int rank = rank_ % shard_group_; rank < ranks_; rank += shard_group_)
+    replicas.push_back(rank);
+  return replicas;
+}
+
 StepGroups DataRanks::connect(const Connect& connect) const {
   const int group = rank_ / shard_group_;
   const int place = rank_ % shard_group_;
   std::vector<int> shards;
   for (int i = 0; i < shard_group_; ++i) shards.push_back(group * shard_group_ + i);
-  std::vector<int> replicas;
-  for (int rank = place; rank < ranks_; rank += shard_group_) replicas.push_back(rank);
   StepGroups groups;
   groups.gather = connect(fmt::format("weights of shard group {}", group), shards);
   groups.scatter = connect(fmt::format("gradients of shard group {}", group), shards);
-  groups.replicas = connect(fmt::format("replicas of slice {}", place), replicas);
+  groups.replicas = connect(fmt::format("replicas of slice {}", place), replica_ranks());
   return groups;
 }
 

@@ -6,6 +6,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "core/engine/step_groups.h"
 #include "core/store/slicing.h"
@@ -27,6 +28,8 @@ class DataRanks {
 
   [[nodiscard]] Slicing slicing() const { return {shard_group_, rank_ % shard_group_}; }
   [[nodiscard]] Index replicas() const { return ranks_ / shard_group_; }
+  /// Those that hold this rank's slice, itself among them, in order.
+  [[nodiscard]] std::vector<int> replica_ranks() const;
   /// Whether this rank writes its slice to files: one replica of each does.
   [[nodiscard]] bool writes() const { return rank_ < shard_group_; }
   [[nodiscard]] DataShare share() const { return {rank_, ranks_}; }

@@ -24,17 +24,23 @@ Partition ModelRanks::partition() const {
   return {axes_.size(Axis::tensor), axes_.coordinates(rank_)[Axis::tensor]};
 }
 
+std::vector<int> ModelRanks::in_world(std::span<const int> data_ranks) const {
+  const std::vector<int> line = axes_.line(rank_, Axis::data);
+  std::vector<int> ranks;
+  for (const int rank : data_ranks) ranks.push_back(line[static_cast<std::size_t>(rank)]);
+  return ranks;
+}
+
+std::vector<int> ModelRanks::replica_ranks() const { return in_world(data_.replica_ranks()); }
+
 StepGroups ModelRanks::connect(const DataRanks::Connect& connect) const {
   const Partition part = partition();
-  const std::vector<int> line = axes_.line(rank_, Axis::data);
   StepGroups groups = data_.connect([&](const std::string& name, std::span<const int> members) {
-    std::vector<int> ranks;
-    for (const int member : members) ranks.push_back(line[static_cast<std::size_t>(member)]);
-    return connect(part.count == 1 ? name : fmt::format("{}, part {}", name, part.index), ranks);
+    return connect(part.count == 1 ? name : fmt::format("{}, part {}", name, part.index),
+                   in_world(members));
   });
-  groups.parts =
-      make_tensor_parts(connect(fmt::format("parts, {}", axes_.line_name(rank_, Axis::tensor)),
-                                axes_.line(rank_, Axis::tensor)));
+  groups.parts = make_tensor_parts(
+      connect(fmt::format("parts, {}", axes_.line_name(rank_, Axis::tensor)), part_ranks()));
   return groups;
 }
 

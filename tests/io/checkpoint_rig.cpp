@@ -17,10 +17,18 @@ ModelConfig checkpoint_config(std::string_view model_type, bool tied) {
   return config;
 }
 
+ModelConfig divisible_config(std::string_view model_type, bool tied) {
+  ModelConfig config = checkpoint_config(model_type, tied);
+  config.heads = config.kv_heads = 4;
+  config.intermediate = 40;
+  return config;
+}
+
 std::unique_ptr<HostStore> CheckpointRig::make_store(const ModelConfig& config, MasterFormat format,
-                                                     const Slicing& slicing) {
+                                                     const Slicing& slicing,
+                                                     const Partition& partition) {
   return std::make_unique<HostStore>(
-      Model(config), StoreOptions{.master = format, .slicing = slicing}, *device_, pool);
+      Model(config, partition), StoreOptions{.master = format, .slicing = slicing}, *device_, pool);
 }
 
 void CheckpointRig::fill(HostStore& store, std::uint32_t seed) {
@@ -36,12 +44,14 @@ void CheckpointRig::fill(HostStore& store, std::uint32_t seed) {
     for (const ParamDesc& param : store.model().unit(unit).params) {
       const ElementRange held = store.held(unit, param);
       for (const StatePart part : kStateParts) {
-        std::vector<float> values(static_cast<std::size_t>(param.elements()));
+        std::vector<float> values(static_cast<std::size_t>(param.whole_elements()));
         for (float& v : values) v = value();
         if (part == StatePart::master) values.front() = -0.0F;
-        write_state(store, {unit, &param, part}, held.first,
-                    std::span<const float>(values).subspan(static_cast<std::size_t>(held.first),
-                                                           static_cast<std::size_t>(held.count())));
+        param.for_each_run(held.first, held.count(), [&](const PartRun& run) {
+          write_state(store, {unit, &param, part}, run.part,
+                      std::span<const float>(values).subspan(static_cast<std::size_t>(run.whole),
+                                                             static_cast<std::size_t>(run.count)));
+        });
       }
     }
 }

@@ -15,14 +15,18 @@ namespace megatrain::io {
 /// A model of odd sizes.
 ModelConfig checkpoint_config(std::string_view model_type, bool tied);
 
+/// One that up to four parts can have, with a vocabulary that they do not divide.
+ModelConfig divisible_config(std::string_view model_type, bool tied);
+
 /// Stores, and saves of them, that share a device and a pool.
 class CheckpointRig {
  public:
   std::unique_ptr<HostStore> make_store(const ModelConfig& config,
                                         MasterFormat format = MasterFormat::split,
-                                        const Slicing& slicing = {});
+                                        const Slicing& slicing = {},
+                                        const Partition& partition = {});
   /// Every value of every state depends on `seed`; among them denormals and both zeros.
-  /// A store of slices gets its part of what a whole one would.
+  /// A store of slices, or of a part, gets its share of what a whole one would.
   void fill(HostStore& store, std::uint32_t seed);
   /// Hands every unit over, waits, and returns the folder.
   std::filesystem::path save(const HostStore& store, SaveOptions options);

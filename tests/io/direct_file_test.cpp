@@ -144,6 +144,37 @@ TEST_P(DirectFileTest, ThreadsWriteAndReadDifferentParts) {
                 pattern(kPart, i));
 }
 
+/// Rows of four writers, each with a file of its own, and whole pages right behind them.
+TEST_P(DirectFileTest, SeveralWriteTheSamePagesThroughTheCache) {
+  constexpr Index kRun = 100, kRows = 1024, kWriters = 4;
+  constexpr Index kShared = kRun * kWriters * kRows;
+  static_assert(kShared % kDirectAlignment == 0);
+  const std::string expected = pattern(2 * kShared, 7);
+  put_file(path_, "");
+  fs::resize_file(path_, 2 * kShared);
+  std::vector<std::thread> threads;
+  for (Index writer = 0; writer < kWriters; ++writer)
+    threads.emplace_back([&, writer] {
+      DirectFile file = open(DirectFile::Mode::write);
+      const auto bytes = std::as_bytes(std::span(expected));
+      for (Index row = 0; row < kRows; ++row) {
+        const Index at = (row * kWriters + writer) * kRun;
+        file.write_cached(at, bytes.subspan(static_cast<std::size_t>(at), kRun));
+        file.begin_writing(at, kRun);
+      }
+      constexpr Index kOwn = kShared / kWriters;
+      const Index own = kShared + writer * kOwn;
+      const Pages memory(kOwn);
+      file.write(
+          own, memory.with(std::string_view(expected).substr(static_cast<std::size_t>(own), kOwn)));
+      file.sync();
+    });
+  for (std::thread& thread : threads) thread.join();
+  const Pages memory(2 * kShared);
+  EXPECT_EQ(open(DirectFile::Mode::read).read(0, memory.first(2 * kShared)), 2 * kShared);
+  EXPECT_EQ(std::memcmp(memory.first(2 * kShared).data(), expected.data(), expected.size()), 0);
+}
+
 TEST_P(DirectFileTest, LeavesThePageCacheAlone) {
   struct statfs system{};
   ASSERT_EQ(::statfs(folder_.path().c_str(), &system), 0);
