@@ -7,11 +7,9 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
-#include <future>
 
 #include "core/base/host_memory.h"
 
@@ -22,7 +20,7 @@ namespace {
 constexpr Index kHugePage = Index{2} << 20;
 constexpr Index kTouchPiece = Index{16} << 20;
 constexpr Index kProgressPieces = 64;
-constexpr Index kRegisterPiece = Index{1} << 30;
+constexpr Index kRegisterPiece = Index{16} << 30;
 
 Index page_bytes() { return sysconf(_SC_PAGESIZE); }
 
@@ -42,53 +40,6 @@ ArenaSeconds& ArenaSeconds::operator+=(const ArenaSeconds& other) {
   return *this;
 }
 
-/// Registers what is touched while the rest is being touched: the system pins pages one thread at a
-/// time, and about as fast as all threads touch them.
-class Registrar {
- public:
-  Registrar(const HostArena& arena, Device& device, std::span<const Index> cuts)
-      : data_(arena.data()),
-        device_(device),
-        ends_(registration_ends(arena.bytes(), cuts, page_bytes())),
-        work_(std::async(std::launch::async, [this] { run(); })) {}
-  /// Whoever leaves early registers nothing more.
-  ~Registrar() { touched(kAbandoned); }
-  Registrar(const Registrar&) = delete;
-  Registrar& operator=(const Registrar&) = delete;
-
-  /// So many bytes more are there.
-  void touched(Index more) {
-    touched_.fetch_add(more, std::memory_order_release);
-    touched_.notify_one();
-  }
-  /// Waits for the last. @throws what registering threw
-  std::vector<std::unique_ptr<HostRegistration>> finish() {
-    work_.get();
-    return std::move(registrations_);
-  }
-
- private:
-  static constexpr Index kAbandoned = Index{1} << 62;
-
-  void run() {
-    Index begin = 0;
-    for (const Index end : ends_) {
-      Index there = touched_.load(std::memory_order_acquire);
-      for (; there < end; there = touched_.load(std::memory_order_acquire)) touched_.wait(there);
-      if (there >= kAbandoned) return;
-      registrations_.push_back(device_.register_host(data_ + begin, end - begin));
-      begin = end;
-    }
-  }
-
-  std::byte* const data_;
-  Device& device_;
-  const std::vector<Index> ends_;
-  std::vector<std::unique_ptr<HostRegistration>> registrations_;
-  std::atomic<Index> touched_ = 0;
-  std::future<void> work_;  // last: it uses the others, and its end is waited for first
-};
-
 HostArena::HostArena(std::string name, Index bytes, Device& device, ThreadPool& pool,
                      const HostArenaOptions& options)
     : name_(std::move(name)), bytes_(bytes) {
@@ -96,14 +47,8 @@ HostArena::HostArena(std::string name, Index bytes, Device& device, ThreadPool& 
   if (bytes == 0) return;
   require_host_memory(name_, bytes);
   map();
-  Registrar registrar(*this, device, options.cuts);
-  seconds_.touch = seconds_of([&] {
-    touch(pool, [&](Index more) {
-      registrar.touched(more);
-      if (options.touched) options.touched(more);
-    });
-  });
-  seconds_.registration = seconds_of([&] { registrations_ = registrar.finish(); });
+  seconds_.touch = seconds_of([&] { touch(pool, options.touched); });
+  seconds_.registration = seconds_of([&] { register_with(device, options.cuts); });
 }
 
 void HostArena::Unmap::operator()(std::byte* data) const {
@@ -163,6 +108,14 @@ std::vector<Index> registration_ends(Index bytes, std::span<const Index> cuts, I
   }
   ends.push_back(bytes);
   return ends;
+}
+
+void HostArena::register_with(Device& device, std::span<const Index> cuts) {
+  Index begin = 0;
+  for (const Index end : registration_ends(bytes_, cuts, page_bytes())) {
+    registrations_.push_back(device.register_host(data() + begin, end - begin));
+    begin = end;
+  }
 }
 
 }  // namespace megatrain

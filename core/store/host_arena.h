@@ -15,7 +15,7 @@ namespace megatrain {
 
 struct HostArenaOptions {
   /// Byte offsets that no copy crosses. Registration is cut at some of them (page-aligned ones,
-  /// about 1 GiB apart), because a copy must lie in one registered range. Empty: one range.
+  /// about 16 GiB apart), because a copy must lie in one registered range. Empty: one range.
   std::span<const Index> cuts = {};
   /// Called on the constructing thread with the bytes newly touched, about every GiB.
   std::function<void(Index)> touched = {};
@@ -24,7 +24,7 @@ struct HostArenaOptions {
 /// What making an arena took.
 struct ArenaSeconds {
   double touch = 0;         ///< its pages, by all threads of the pool
-  double registration = 0;  ///< with the device, as far as it took longer than the touch
+  double registration = 0;  ///< with the device
 
   ArenaSeconds& operator+=(const ArenaSeconds& other);
   /// Both, over the touch that memory costs anyway; 1 where nothing was touched.
@@ -32,13 +32,13 @@ struct ArenaSeconds {
 };
 
 /// Where the registrations of an arena end: at its end, and before that at the first of `cuts`
-/// (rising) that is a whole number of pages and at least 1 GiB after the last such end.
+/// (rising) that is a whole number of pages and at least 16 GiB after the last such end.
 std::vector<Index> registration_ends(Index bytes, std::span<const Index> cuts, Index page);
 
 /// Zeroed memory: mapped at exactly the size asked for (rounded up to a page), on huge pages where
 /// the system gives them, touched by all threads of a pool so that it is there before it is used
-/// (and spread over the NUMA nodes they run on), then registered by them with the device, which
-/// must outlive it. Movable; the data stay in place.
+/// (and spread over the NUMA nodes they run on), then registered with the device, which must
+/// outlive it. Movable; the data stay in place.
 class HostArena {
  public:
   HostArena() = default;
@@ -60,6 +60,7 @@ class HostArena {
 
   void map();
   void touch(ThreadPool& pool, const std::function<void(Index)>& touched);
+  void register_with(Device& device, std::span<const Index> cuts);
 
   std::string name_;
   Index bytes_ = 0;

@@ -18,7 +18,7 @@ constexpr Index kAgreementValues = 64;
 constexpr Index kPage = 4096;
 /// fp32 values of each rank in the first collectives: so many that NCCL moves them as it moves
 /// slabs.
-constexpr Index kFirstCount = Index{4} << 20;
+constexpr Index kFirstCount = Index{1} << 20;
 
 /// Where the values of all ranks lie while they agree: on the GPU, and on the host for its copies.
 class AgreementBuffers {
@@ -67,9 +67,12 @@ class NcclCommunicator final : public Communicator {
         agreements_(device.make_stream("agreements of '" + name_ + "'")),
         agreed_(device.make_event()) {
     watch_->add(end_);
+    // Given back after leaving: collectives that failed may be in it until then.
+    const std::unique_ptr<DeviceMemory> memory =
+        device.allocate(size * kFirstCount * size_of(DType::f32));
     try {
       end_->connect();
-      run_once(device);
+      run_once(*memory);
     } catch (...) {
       leave();
       throw;
@@ -182,11 +185,9 @@ class NcclCommunicator final : public Communicator {
 
   /// One collective of each kind that moves a step's data, on zeros. NCCL takes the device memory
   /// of its channels when it first needs them: who measures what is free shall see it taken.
-  void run_once(CudaDevice& device) {
-    const std::unique_ptr<DeviceMemory> memory =
-        device.allocate(size_ * kFirstCount * size_of(DType::f32));
-    agreements_->fill(memory->data(), 0, memory->bytes());
-    std::byte* const whole = memory->data();
+  void run_once(DeviceMemory& memory) {
+    agreements_->fill(memory.data(), 0, memory.bytes());
+    std::byte* const whole = memory.data();
     std::byte* const own = whole + rank_ * kFirstCount * size_of(DType::f32);
     const auto count = static_cast<std::size_t>(kFirstCount);
     const auto enqueue_first = [&](Collective collective, const NcclEnd::Launch& launch) {

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <chrono>
 #include <fstream>
-#include <mutex>
 #include <string>
 #include <thread>
 
@@ -44,10 +43,7 @@ class NotingDevice : public Device {
   std::unique_ptr<TimedEvent> make_timed_event() override { return nullptr; }
   std::unique_ptr<DeviceMemory> allocate(std::int64_t) override { return nullptr; }
   std::unique_ptr<HostRegistration> register_host(void* data, std::int64_t bytes) override {
-    {
-      const std::lock_guard lock(mutex_);
-      ranges.push_back({data, bytes});
-    }
+    ranges.push_back({data, bytes});
     std::this_thread::sleep_for(std::chrono::milliseconds(registration_milliseconds));
     return std::make_unique<Registration>(*this, data);
   }
@@ -60,7 +56,6 @@ class NotingDevice : public Device {
 
  private:
   DeviceInfo info_;
-  std::mutex mutex_;
 };
 
 TEST(HostArena, IsExactlyAsLargeAsAskedAndThere) {
@@ -155,7 +150,7 @@ TEST(HostArena, RegistersAllOfItOnceAndTellsProgress) {
   const HostArena arena("test arena", bytes, device, pool,
                         {.cuts = cuts, .touched = [&](Index more) { touched += more; }});
   EXPECT_EQ(touched, bytes);
-  ASSERT_EQ(device.ranges.size(), 1U);  // far below 1 GiB
+  ASSERT_EQ(device.ranges.size(), 1U);  // far below 16 GiB
   EXPECT_EQ(device.ranges[0].data, arena.data());
   EXPECT_EQ(device.ranges[0].bytes, bytes);
 }
@@ -167,8 +162,7 @@ TEST(HostArena, TellsTheTouchFromTheRegistration) {
   const auto wait = [](Index) { std::this_thread::sleep_for(std::chrono::milliseconds(20)); };
   const HostArena arena("test arena", kMiB, device, pool, {.touched = wait});
   EXPECT_GE(arena.seconds().touch, 0.02);
-  // It began when all was touched, and was told so before the 20 ms were over.
-  EXPECT_GE(arena.seconds().registration, 0.005);
+  EXPECT_GE(arena.seconds().registration, 0.03);
   EXPECT_EQ(HostArena("nothing", 0, device, pool).seconds().ratio(), 1);
   ArenaSeconds sum{.touch = 1, .registration = 0.5};
   sum += {.touch = 3, .registration = 0.5};
@@ -176,15 +170,15 @@ TEST(HostArena, TellsTheTouchFromTheRegistration) {
 }
 
 TEST(HostArena, CutsRegistrationsAtWholePagesOfTheCutsGiven) {
-  const Index part = Index{64} << 20;  // a sixteenth of the least
-  const std::vector<Index> cuts = {0,         9 * part,  16 * part + 100, 17 * part,
-                                   20 * part, 33 * part, 34 * part};
-  const auto ends = registration_ends(34 * part + 5, cuts, 4096);
-  EXPECT_EQ(ends, (std::vector<Index>{17 * part, 33 * part, 34 * part + 5}));
+  const Index gib = Index{1} << 30;
+  const std::vector<Index> cuts = {0,        9 * gib,  16 * gib + 100, 17 * gib,
+                                   20 * gib, 33 * gib, 34 * gib};
+  const auto ends = registration_ends(34 * gib + 5, cuts, 4096);
+  EXPECT_EQ(ends, (std::vector<Index>{17 * gib, 33 * gib, 34 * gib + 5}));
   EXPECT_EQ(registration_ends(100, {}, 4096), std::vector<Index>{100});
-  EXPECT_EQ(registration_ends(40 * part, {}, 4096), std::vector<Index>{40 * part});
-  const std::vector<Index> at_the_end = {0, 20 * part};
-  EXPECT_EQ(registration_ends(20 * part, at_the_end, 4096), std::vector<Index>{20 * part});
+  EXPECT_EQ(registration_ends(40 * gib, {}, 4096), std::vector<Index>{40 * gib});
+  const std::vector<Index> at_the_end = {0, 20 * gib};
+  EXPECT_EQ(registration_ends(20 * gib, at_the_end, 4096), std::vector<Index>{20 * gib});
 }
 
 }  // namespace

@@ -7,11 +7,6 @@ constexpr int kThreads = 256;
 /// Rows up to this wide get a warp each instead of a block, which would wait for itself twice a
 /// row.
 constexpr Index kWarpColumns = 1024;
-/// Backward makes both gradients in one pass over rows that are wider than a head of a query/key
-/// norm and not wider than a block of kMostThreads has registers for.
-constexpr Index kHeadColumns = 512;
-constexpr int kMostThreads = 512;
-constexpr int kMostChunks = 2;
 
 /// kGroup threads work on a row: a warp or the whole block.
 template <int kGroup, class T>
@@ -136,99 +131,6 @@ __global__ void __launch_bounds__(kThreads) input_gradient(NormBackward op) {
   }
 }
 
-/// Both gradients in one pass: a block takes the rows of one group of column_sum_groups one by one,
-/// each thread the same kChunks x kWidth columns of all of them, and keeps its sums of dweight (and
-/// dbias) in registers. The next row is on its way while the block adds up this one.
-/// partials: [1 or 2 sums, groups, columns], for finish_column_sums.
-template <class T, int kWidth, int kBlock, int kChunks, NormKind kKind, bool kBias>
-__global__ void __launch_bounds__(kBlock)
-    both_gradients(NormBackward op, Index rows_per_group, float* partials) {
-  using Piece = Pack<T, kWidth>;
-  const auto* weight = static_cast<const T*>(op.weight);
-  const float count = static_cast<float>(op.columns);
-  const Index first = Index{blockIdx.x} * rows_per_group;
-  const Index end = first + rows_per_group < op.rows ? first + rows_per_group : op.rows;
-  const auto column_of = [](int chunk) {
-    return (Index{threadIdx.x} + Index{chunk} * kBlock) * kWidth;
-  };
-
-  struct Row {
-    Piece x[kChunks], dy[kChunks], add[kChunks];
-  };
-  const auto fetch = [&](Index row, Row& to) {
-    const T* x = static_cast<const T*>(op.x) + row_offset(op.x_rows, row);
-    const T* dy = static_cast<const T*>(op.dy) + row_offset(op.dy_rows, row);
-    const T* add = static_cast<const T*>(op.add);
-    if (add != nullptr) add += row_offset(op.dx_rows, row);
-#pragma unroll
-    for (int chunk = 0; chunk < kChunks; ++chunk) {
-      const Index column = column_of(chunk);
-      if (column >= op.columns) continue;
-      to.x[chunk] = *reinterpret_cast<const Piece*>(x + column);
-      to.dy[chunk] = *reinterpret_cast<const Piece*>(dy + column);
-      if (add != nullptr) to.add[chunk] = *reinterpret_cast<const Piece*>(add + column);
-    }
-  };
-
-  float scales[kChunks][kWidth] = {};
-  float weight_sums[kChunks][kWidth] = {}, bias_sums[kChunks][kWidth] = {};
-#pragma unroll
-  for (int chunk = 0; chunk < kChunks; ++chunk)
-    if (column_of(chunk) < op.columns) load(weight + column_of(chunk), scales[chunk]);
-
-  Row now, next;
-  if (first < end) fetch(first, next);
-  for (Index row = first; row < end; ++row) {
-    now = next;
-    // dx may be dy or `add`, of this row only.
-    if (row + 1 < end) fetch(row + 1, next);
-    const float rstd = op.rstd[row];
-    const float mean = kKind == NormKind::layer ? op.mean[row] : 0.0F;
-    float sum = 0, product = 0;
-#pragma unroll
-    for (int chunk = 0; chunk < kChunks; ++chunk) {
-      if (column_of(chunk) >= op.columns) continue;
-#pragma unroll
-      for (int i = 0; i < kWidth; ++i) {
-        const float dy = widen(now.dy[chunk].values[i]);
-        const float xhat = (widen(now.x[chunk].values[i]) - mean) * rstd;
-        const float g = dy * scales[chunk][i];
-        sum += g;
-        product = fmaf(g, xhat, product);
-        weight_sums[chunk][i] = fmaf(dy, xhat, weight_sums[chunk][i]);
-        if constexpr (kBias) bias_sums[chunk][i] += dy;
-      }
-    }
-    const float mean_product = block_sum<kBlock>(product) / count;
-    float mean_g = 0;
-    if constexpr (kKind == NormKind::layer) mean_g = block_sum<kBlock>(sum) / count;
-
-    T* dx = static_cast<T*>(op.dx) + row_offset(op.dx_rows, row);
-#pragma unroll
-    for (int chunk = 0; chunk < kChunks; ++chunk) {
-      if (column_of(chunk) >= op.columns) continue;
-      float values[kWidth];
-#pragma unroll
-      for (int i = 0; i < kWidth; ++i) {
-        const float xhat = (widen(now.x[chunk].values[i]) - mean) * rstd;
-        const float g = widen(now.dy[chunk].values[i]) * scales[chunk][i];
-        const float residual = op.add == nullptr ? 0.0F : widen(now.add[chunk].values[i]);
-        values[i] = fmaf(rstd, fmaf(-xhat, mean_product, g - mean_g), residual);
-      }
-      store(dx + column_of(chunk), values);
-    }
-  }
-
-  const auto write = [&](const float(&sums)[kChunks][kWidth], Index which) {
-    float* to = partials + (which * gridDim.x + blockIdx.x) * op.columns;
-#pragma unroll
-    for (int chunk = 0; chunk < kChunks; ++chunk)
-      if (column_of(chunk) < op.columns) write_sums(to + column_of(chunk), sums[chunk], false);
-  };
-  write(weight_sums, 0);
-  if constexpr (kBias) write(bias_sums, 1);
-}
-
 /// The terms of dweight (and dbias, when there are two sums).
 template <class T, int kCount>
 struct WeightTerms {
@@ -279,44 +181,6 @@ void with_group(Index columns, const Body& body) {
     body(Constant<kThreads>{}, 1);
 }
 
-template <class T, int kWidth, int kBlock, int kChunks>
-void launch_both_gradients(StreamHandle stream, const NormBackward& op) {
-  const Index groups = column_sum_groups(op.rows);
-  const bool bias = op.dbias != nullptr;
-  require(op.workspace.bytes >= (bias ? 2 : 1) * groups * op.columns * 4,
-          "the workspace of a norm's backward pass is too small");
-  auto* partials = static_cast<float*>(op.workspace.data);
-  const auto kernel =
-      op.kind == NormKind::rms
-          ? (bias ? both_gradients<T, kWidth, kBlock, kChunks, NormKind::rms, true>
-                  : both_gradients<T, kWidth, kBlock, kChunks, NormKind::rms, false>)
-          : (bias ? both_gradients<T, kWidth, kBlock, kChunks, NormKind::layer, true>
-                  : both_gradients<T, kWidth, kBlock, kChunks, NormKind::layer, false>);
-  launch("norm backward", kernel, grid_for(groups), kBlock, 0, stream, op,
-         ceil_div(op.rows, groups), partials);
-  finish_sums("norm backward", stream, partials, groups, op.columns, op.accumulate, op.dweight);
-  if (bias)
-    finish_sums("norm backward", stream, partials + groups * op.columns, groups, op.columns,
-                op.accumulate, op.dbias);
-}
-
-/// True where one pass makes both gradients; the pass is enqueued then.
-template <class T, int kWidth>
-bool backward_in_one_pass(StreamHandle stream, const NormBackward& op) {
-  const Index threads = ceil_div(op.columns, kWidth);
-  if (op.rows == 0 || op.columns <= kHeadColumns || threads > kMostThreads * kMostChunks)
-    return false;
-  if (threads <= 128)
-    launch_both_gradients<T, kWidth, 128, 1>(stream, op);
-  else if (threads <= 256)
-    launch_both_gradients<T, kWidth, 256, 1>(stream, op);
-  else if (threads <= kMostThreads)
-    launch_both_gradients<T, kWidth, kMostThreads, 1>(stream, op);
-  else
-    launch_both_gradients<T, kWidth, kMostThreads, kMostChunks>(stream, op);
-  return true;
-}
-
 }  // namespace
 
 void norm_forward(StreamHandle stream, const NormForward& op) {
@@ -346,7 +210,6 @@ void norm_backward(StreamHandle stream, const NormBackward& op) {
       [&](auto element, auto width) {
         using T = decltype(element);
         constexpr int kWidth = decltype(width)::value;
-        if (backward_in_one_pass<T, kWidth>(stream, op)) return;
         // First: dx may overwrite dy.
         weight_gradient<T, kWidth>(stream, op);
         if (op.rows == 0) return;
