@@ -67,6 +67,11 @@ RankProgram program_of(const LaunchOptions& options, const std::vector<std::stri
   if (command.front() == "launch") throw UserError("megatrain launch cannot launch itself");
   RankProgram program{.file = {}, .arguments = command, .environment = std::move(environment)};
   if (std::ranges::find(own_commands, command.front()) != own_commands.end()) {
+    if (command.front() != "train")
+      throw UserError(
+          fmt::format("megatrain {} is one process: every rank would do all of it again. Of "
+                      "megatrain's own commands only train shares its work; run it without launch",
+                      command.front()));
     program.file = "/proc/self/exe";
     program.arguments.insert(program.arguments.begin(), "megatrain");
   } else {

@@ -198,9 +198,10 @@ TEST_F(LaunchTest, WhatARankLeavesBehindEndsToo) {
 }
 
 TEST_F(LaunchTest, OwnCommandsAndDryRun) {
-  Started help(launch({"--nproc-per-node", "2", "inspect", "/nowhere"}));
-  EXPECT_EQ(help.wait(), 2);
-  EXPECT_TRUE(says(help.output(), "/nowhere"));
+  Started own(launch({"--nproc-per-node", "2", "train", "--model", "/nowhere", "--data", "x",
+                      "--out", folder_ / "out", "--steps", "1"}));
+  EXPECT_EQ(own.wait(), 2);
+  EXPECT_TRUE(says(own.output(), "/nowhere"));
   Started dry(launch({"--nproc-per-node", "2", "--nnodes", "2", "--node-rank", "1", "--rendezvous",
                       "node0:7", "--dry-run", "train", "--steps", "3"}));
   EXPECT_EQ(dry.wait(), 0);
@@ -223,6 +224,7 @@ TEST_F(LaunchTest, Refused) {
   refused({"no-such-program"}, "'no-such-program' is neither");
   refused({"./no-such-program"}, "cannot run ./no-such-program: No such file");
   refused({"launch", "true"}, "cannot launch itself");
+  refused({"bench", "--model", "llama-tiny"}, "megatrain bench is one process");
   refused({"--nnodes", "2", "true"}, "--node-rank");
   refused({"--nnodes", "2", "--node-rank", "0", "true"}, "--rendezvous HOST:PORT");
   refused({"true"}, "another launcher", {{"LOCAL_RANK", "0"}});
