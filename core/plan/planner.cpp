@@ -4,14 +4,12 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <functional>
 #include <optional>
 #include <utility>
 
 #include "core/plan/costs.h"
 #include "core/plan/forced.h"
-#include "core/plan/layout.h"
 
 namespace megatrain {
 
@@ -36,9 +34,6 @@ constexpr double kWorthMoreWaves = 0.98;
 /// Micro-batches of a block that may wait for the link, so that it goes on while blocks compute
 /// that spill nothing.
 constexpr Index kBurst = 4;
-/// What the driver is taken to need in device memory for a graph of the dozen or two of kernels of
-/// a block's visit: on the safe side.
-constexpr Index kGraphBytes = Index{256} << 10;
 /// Room for the logits of a head chunk: so much that the product that makes the table's gradient
 /// computes longer than it reads and writes the fp32 accumulator.
 constexpr Index kLogitsBytes = Index{640} << 20;
@@ -252,7 +247,8 @@ class Chooser {
   /// saves a recompute, where they do not weights come first.
   [[nodiscard]] Choices spend_best(const Choices& lean) const {
     const Index segments = ceil_div(layers_, lean.segment);
-    if (!compares(lean)) return spend(lean, segments, /*weights_first=*/false);
+    const bool whole_blocks = whole_blocks_first(lean);
+    if (!compares(lean)) return spend(lean, {.boundaries = segments, .whole_blocks = whole_blocks});
     Choices choices = lean;
     std::optional<double> fastest;
     const auto consider = [&](const Choices& attempt) {
@@ -265,7 +261,9 @@ class Chooser {
     for (Index quarter = kBoundaryQuarters; quarter >= 0; --quarter)
       for (const bool weights_first : {false, true}) {
         const Index boundaries = least + (segments - least) * quarter / kBoundaryQuarters;
-        consider(spend(lean, boundaries, weights_first));
+        consider(spend(lean, {.boundaries = boundaries,
+                              .weights_first = weights_first,
+                              .whole_blocks = whole_blocks}));
       }
     Choices holding = lean;
     for (const Index units : state_candidates(lean)) {
@@ -273,7 +271,7 @@ class Chooser {
       if (is_forced(request_, "resident") && holding.resident != lean.resident) break;
       if (!fits(holding)) break;
       for (const Index boundaries : {segments, least})
-        consider(spend(holding, boundaries, /*weights_first=*/false));
+        consider(spend(holding, {.boundaries = boundaries, .whole_blocks = whole_blocks}));
     }
     // Where the host has room, it keeps what the device cannot.
     if (!spills_kept(lean)) return choices;
@@ -283,7 +281,9 @@ class Chooser {
       for (const Index buffers : {lean.spill_buffers, kBurst})
         for (Index eighth = 1; eighth <= 8; ++eighth) {
           if (!is_forced(request_, "spill-buffers")) base.spill_buffers = buffers;
-          consider(spend(base, least, /*weights_first=*/false, layers_ * eighth / 8));
+          consider(spend(base, {.boundaries = least,
+                                .whole_blocks = whole_blocks,
+                                .spilled = layers_ * eighth / 8}));
         }
     return choices;
   }
@@ -310,15 +310,20 @@ class Chooser {
     return simulate(make_plan(model_, choices), *request_.rates).step_seconds;
   }
 
-  /// @param boundaries  at most so many on the device, as far as they fit
-  /// @param spilled     blocks that keep all they can on the host, as far as that has room
-  [[nodiscard]] Choices spend(Choices choices, Index boundaries, bool weights_first,
-                              Index spilled = 0) const {
-    grow(choices, "device-boundaries", choices.device_boundaries, boundaries,
+  /// A way of spending memory.
+  struct Way {
+    Index boundaries = 0;        ///< at most so many on the device, as far as they fit
+    bool weights_first = false;  ///< before intermediates
+    bool whole_blocks = false;   ///< of intermediates, before attention's alone
+    Index spilled = 0;           ///< blocks that keep all on the host, as far as that has room
+  };
+
+  [[nodiscard]] Choices spend(Choices choices, const Way& way) const {
+    grow(choices, "device-boundaries", choices.device_boundaries, way.boundaries,
          [](Choices& c, Index n) { c.device_boundaries = n; });
-    if (weights_first) spend_on_weights(choices);
-    spend_on_intermediates(choices, spilled);
-    if (!weights_first) spend_on_weights(choices);
+    if (way.weights_first) spend_on_weights(choices);
+    spend_on_intermediates(choices, way);
+    if (!way.weights_first) spend_on_weights(choices);
     return choices;
   }
 
@@ -334,12 +339,11 @@ class Chooser {
     std::fill(choices.keep.begin() + begin, choices.keep.begin() + end, level);
   }
 
-  /// @param spilled  blocks that keep all on the host
-  void spend_on_intermediates(Choices& choices, Index spilled) const {
+  void spend_on_intermediates(Choices& choices, const Way& way) const {
     if (choices.segment > 1 || is_forced(request_, "keep")) return;
     const bool forced = is_forced(request_, "kept-on-host");
-    if (forced) spilled = std::ranges::count(choices.kept_on_host, true);
-    if (spilled == 0 && !whole_blocks_first(choices)) {
+    const Index spilled = forced ? std::ranges::count(choices.kept_on_host, true) : way.spilled;
+    if (spilled == 0 && !way.whole_blocks) {
       keep_last(choices, layers_, Keep::attention);
       keep_last(choices, layers_, Keep::all);
       return;
@@ -457,23 +461,6 @@ class Chooser {
   Index budget_;
 };
 
-StoreBytes planned_store(const Model& model, const Choices& choices) {
-  return store_bytes(model, choices.master, choices.gradient_bytes(), choices.store_contents(),
-                     choices.slicing);
-}
-
-/// "slot 3" -> "slot *": buffers that differ only in their numbers share a row.
-std::string row_name(const std::string& name) {
-  std::string row;
-  for (const char c : name) {
-    if (std::isdigit(static_cast<unsigned char>(c)) == 0)
-      row += c;
-    else if (row.empty() || row.back() != '*')
-      row += '*';
-  }
-  return row;
-}
-
 }  // namespace
 
 Choices choose(const Model& model, const PlanRequest& request) {
@@ -486,44 +473,6 @@ Choices choose(const Model& model, const PlanRequest& request) {
                     "sequences",
                     request.sequences, kMostSequences));
   return Chooser(model, request).run();
-}
-
-PlanBytes plan_bytes(const Model& model, const Choices& choices) {
-  Plan plan;
-  PlanBuilder builder(plan);
-  const Layout layout(model, choices, builder);
-  return {plan.device_bytes, plan.pinned_bytes, planned_store(model, choices).total()};
-}
-
-Index graph_bytes(const Model& model, const Choices& choices) {
-  if (!choices.graphs) return 0;
-  // Forward, recompute, backward.
-  const Index visits = choices.purpose == Purpose::train ? 3 : 1;
-  return visits * model.config().layers * choices.micro_batches * kGraphBytes;
-}
-
-std::vector<MemoryRow> memory_table(const Plan& plan, const Model& model) {
-  std::vector<MemoryRow> rows;
-  for (const Buffer& buffer : plan.buffers) {
-    if (buffer.view || buffer.space == MemorySpace::store) continue;
-    const std::string name = row_name(buffer.name);
-    auto row = std::ranges::find_if(
-        rows, [&](const MemoryRow& r) { return r.space == buffer.space && r.name == name; });
-    if (row == rows.end()) row = rows.insert(rows.end(), {buffer.space, name, 0, 0});
-    ++row->count;
-    row->bytes += buffer.bytes;
-  }
-  const StoreBytes store = planned_store(model, plan.choices);
-  const Index units = model.unit_count();
-  const auto slab = [&](std::string name, Index bytes) {
-    if (bytes > 0) rows.push_back({MemorySpace::store, std::move(name), units, bytes});
-  };
-  slab("weights", store.weights);
-  slab("remainder of fp32 masters", store.remainder);
-  slab("gradients", store.gradient);
-  slab("first moments", store.exp_avg);
-  slab("second moments", store.exp_avg_sq);
-  return rows;
 }
 
 }  // namespace megatrain

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/plan/plan_memory.h"
 #include "core/plan/simulator.h"
 #include "core/plan/writers.h"
 
@@ -40,14 +41,6 @@ struct ForcedChoice {
 };
 const std::vector<ForcedChoice>& forced_choices();
 
-/// Bytes that a plan allocates.
-struct PlanBytes {
-  Index device = 0;
-  Index pinned = 0;
-  Index store = 0;
-  [[nodiscard]] Index host() const { return pinned + store; }
-};
-
 /// Nothing fits the host's memory.
 class HostMemoryRefusal : public UserError {
  public:
@@ -64,22 +57,5 @@ class HostMemoryRefusal : public UserError {
 /// @throws UserError when nothing fits (it says the smallest budget that works; HostMemoryRefusal
 ///         where it is the host's), or when a forced choice cannot be met
 Choices choose(const Model& model, const PlanRequest& request);
-
-/// What a plan for these choices allocates, without writing its lists.
-PlanBytes plan_bytes(const Model& model, const Choices& choices);
-
-/// Device memory that the driver is taken to need for the graphs of a plan, beside its arena.
-Index graph_bytes(const Model& model, const Choices& choices);
-
-/// One line of the memory table: buffers that differ only in their numbers, together.
-struct MemoryRow {
-  MemorySpace space = MemorySpace::device;
-  std::string name;
-  Index count = 0;
-  Index bytes = 0;  ///< of all of them
-};
-/// What the plan allocates, by name; the rows of a space add up to its arena. Store rows are the
-/// host store's slabs.
-std::vector<MemoryRow> memory_table(const Plan& plan, const Model& model);
 
 }  // namespace megatrain

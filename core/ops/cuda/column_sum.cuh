@@ -64,14 +64,6 @@ __global__ void finish_column_sums(const float* partials, Index groups, Index co
     results[result] = kAccumulate ? results[result] + total : total;
 }
 
-/// results[c] (+)= sum of partials[g, c] over g.
-inline void finish_sums(std::string_view what, StreamHandle stream, const float* partials,
-                        Index groups, Index columns, bool accumulate, float* results) {
-  launch(what, accumulate ? finish_column_sums<true> : finish_column_sums<false>,
-         grid_for(ceil_div(columns, kWarp)), dim3(kWarp, kWarp), 0, stream, partials, groups,
-         columns, results);
-}
-
 /// results[s][c] (+)= sums of the source over all rows; a null result is skipped. No rows: zeros.
 template <int kWidth, class Source>
 void column_sums(std::string_view what, StreamHandle stream, const Source& source, Index rows,
@@ -90,8 +82,9 @@ void column_sums(std::string_view what, StreamHandle stream, const Source& sourc
            partials);
   for (int sum = 0; sum < Source::kSums; ++sum)
     if (results[sum] != nullptr)
-      finish_sums(what, stream, partials + sum * groups * columns, groups, columns, accumulate,
-                  results[sum]);
+      launch(what, accumulate ? finish_column_sums<true> : finish_column_sums<false>,
+             grid_for(ceil_div(columns, kWarp)), dim3(kWarp, kWarp), 0, stream,
+             partials + sum * groups * columns, groups, columns, results[sum]);
 }
 
 }  // namespace megatrain::ops::cuda
