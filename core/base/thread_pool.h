@@ -13,9 +13,8 @@ namespace megatrain {
 class ThreadPool {
  public:
   /// @param threads  total threads that work in a loop, the caller's included (>= 1)
-  /// @param cpus     optional: the cpu that each worker is pinned to (worker i -> cpus[i], where
-  /// the
-  ///                 system lets it); the caller, which is worker 0, stays where it is
+  /// @param cpus     optional: the cpu that each worker is pinned to (worker i -> cpus[i]), where
+  ///                 the system lets it; the caller, which is worker 0, stays where it is
   explicit ThreadPool(int threads, std::vector<int> cpus = {});
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;

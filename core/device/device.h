@@ -117,8 +117,7 @@ class Device {
   /// One allocation of exactly `bytes` (rounded up to the device's granularity by the driver).
   /// @throws UserError when the device has not that much memory free
   [[nodiscard]] virtual std::unique_ptr<DeviceMemory> allocate(std::int64_t bytes) = 0;
-  /// Registers existing host memory for DMA. A no-op object on the CPU device. May be called from
-  /// several threads at once.
+  /// Registers existing host memory for DMA. A no-op object on the CPU device.
   [[nodiscard]] virtual std::unique_ptr<HostRegistration> register_host(void* data,
                                                                         std::int64_t bytes) = 0;
   /// Bytes that allocate() could still give this process at this moment, as far as the driver (on

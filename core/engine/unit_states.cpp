@@ -4,13 +4,9 @@ namespace megatrain {
 
 UnitStates UnitStates::of(const HostStore& store, Index unit, std::byte* weights,
                           std::byte* states) {
-  const Index count = store.slicing().slice(store.model().unit(unit).slab_elements);
   UnitStates result;
-  result.host.count = result.device.count = count;
-  result.host.weights = store.weights(unit);
-  result.host.remainder = store.remainder(unit);
-  result.host.exp_avg = store.exp_avg(unit);
-  result.host.exp_avg_sq = store.exp_avg_sq(unit);
+  result.host = states_of(store, unit);
+  const Index count = result.device.count = result.host.count;
   result.device.weights = weights;
   result.device.exp_avg = reinterpret_cast<float*>(states);
   result.device.exp_avg_sq = result.device.exp_avg + count;

@@ -4,8 +4,7 @@
 /// host store.
 
 #include "core/device/device.h"
-#include "core/optim/adamw.h"
-#include "core/store/host_store.h"
+#include "core/optim/unit_update.h"
 
 namespace megatrain {
 

@@ -9,12 +9,6 @@
 
 namespace megatrain {
 
-namespace {
-
-const ops::cpu::AdamWKernel& best_kernel() { return ops::cpu::best_adamw_kernel(); }
-
-}  // namespace
-
 void validate(const AdamWOptions& options) {
   const auto check_beta = [](const char* which, double beta) {
     if (!(beta >= 0 && beta < 1))
@@ -57,7 +51,7 @@ AdamWCoefficients adamw_coefficients(const AdamWOptions& options, double lr, dou
 }
 
 void adamw_update(const AdamWSlice& slice, const AdamWCoefficients& coefficients) {
-  best_kernel().function(slice, coefficients);
+  ops::cpu::best_adamw_kernel().function(slice, coefficients);
 }
 
 void adamw_update(const AdamWSlice& slice, const AdamWCoefficients& coefficients,
@@ -68,6 +62,6 @@ void adamw_update(const AdamWSlice& slice, const AdamWCoefficients& coefficients
   });
 }
 
-const char* adamw_target() { return best_kernel().name; }
+const char* adamw_target() { return ops::cpu::best_adamw_kernel().name; }
 
 }  // namespace megatrain

@@ -66,20 +66,24 @@ struct Update {
 
 }  // namespace
 
+AdamWSlice states_of(const HostStore& store, Index unit) {
+  AdamWSlice states;
+  states.count = store.slicing().slice(store.model().unit(unit).slab_elements);
+  states.weights = store.weights(unit);
+  states.remainder = store.remainder(unit);
+  states.exp_avg = store.exp_avg(unit);
+  states.exp_avg_sq = store.exp_avg_sq(unit);
+  return states;
+}
+
 void update_unit(HostStore& store, Index unit, const PendingUpdate& pending, DType wire,
                  ThreadPool& pool) {
   require(size_of(wire) <= store.gradient_bytes(), "a gradient wider than its slab");
   const Unit& desc = store.model().unit(unit);
-  const Slicing& slicing = store.slicing();
   Update update{.params = desc.params,
-                .slice = slicing.elements(desc.slab_elements),
-                .states = {},
+                .slice = store.slicing().elements(desc.slab_elements),
+                .states = states_of(store, unit),
                 .coefficients = Coefficients(pending)};
-  update.states.count = update.slice.count();
-  update.states.weights = store.weights(unit);
-  update.states.remainder = store.remainder(unit);
-  update.states.exp_avg = store.exp_avg(unit);
-  update.states.exp_avg_sq = store.exp_avg_sq(unit);
   update.states.gradient = store.gradient(unit);
   update.states.gradient_type = wire;
   // Captures one reference only: std::function keeps that without allocating.

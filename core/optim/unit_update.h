@@ -18,6 +18,9 @@ struct PendingUpdate {
   std::int64_t step = 0;  ///< 1 for the first applied one
 };
 
+/// Where the store has what it holds of a unit's states. Without the gradient.
+AdamWSlice states_of(const HostStore& store, Index unit);
+
 /// Updates what the store holds of every parameter of `unit` from its gradient slab, each with the
 /// coefficients of its group (ParamDesc::decay). Neighbours of one group are updated as one range,
 /// padding included: padding is zero in every slab, and an update of zeros gives zeros. Allocates

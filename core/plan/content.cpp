@@ -124,6 +124,10 @@ Content ContentTracker::newest(Kind kind, std::int32_t unit) const {
   return {.kind = kind, .unit = unit, .version = versions_[static_cast<std::size_t>(unit)]};
 }
 
+Content::Kind ContentTracker::held_kind() const {
+  return plan_.choices.slicing.count > 1 ? Kind::slice : Kind::weights;
+}
+
 Content::Sum ContentTracker::carried_sum() const {
   return plan_.choices.slicing.count > 1 ? Content::Sum::shard_group : Content::Sum::rank;
 }
@@ -252,8 +256,7 @@ std::string ContentTracker::update_on_device(const InstructionList& list, const 
   if (!nothing_pending && !whole) return fmt::format("the device holds {}", describe(gradient));
   write(wire, {});
   ++versions_[static_cast<std::size_t>(i.unit)];
-  write(list.buffer(i, Role::weights),
-        newest(plan_.choices.slicing.count > 1 ? Kind::slice : Kind::weights, i.unit));
+  write(list.buffer(i, Role::weights), newest(held_kind(), i.unit));
   write(list.buffer(i, Role::device_state), newest(Kind::states, i.unit));
   return {};
 }
@@ -328,13 +331,12 @@ std::string ContentTracker::move(const InstructionList& list, const Instruction&
         return expect(rows, expected, "rows");
       }
       write(list.buffer(i, Role::weights),
-            {.kind = plan_.choices.slicing.count > 1 ? Kind::slice : Kind::weights,
+            {.kind = held_kind(),
              .unit = i.unit,
              .version = host_versions_[static_cast<std::size_t>(i.unit)]});
       return {};
     case OpCode::state_up:
-      write(list.buffer(i, Role::weights),
-            newest(plan_.choices.slicing.count > 1 ? Kind::slice : Kind::weights, i.unit));
+      write(list.buffer(i, Role::weights), newest(held_kind(), i.unit));
       write(list.buffer(i, Role::device_state), newest(Kind::states, i.unit));
       return {};
     case OpCode::state_down:

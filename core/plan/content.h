@@ -63,6 +63,8 @@ class ContentTracker {
   /// Slabs are of the instruction's unit; tokens and losses of its micro-batch.
   std::string expect_places(const InstructionList& list, const Instruction& instruction) const;
   std::string expect_weights(const InstructionList& list, const Instruction& instruction);
+  /// What a slot has of a unit before the other ranks' slices come.
+  [[nodiscard]] Kind held_kind() const;
   /// The newest weights of a unit, or their slice.
   [[nodiscard]] Content newest(Kind kind, std::int32_t unit) const;
   /// An accumulator of the instruction's unit that holds this sum. @returns what is wrong, or

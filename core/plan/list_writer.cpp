@@ -1,5 +1,7 @@
 #include "core/plan/list_writer.h"
 
+#include "core/ops/work.h"
+
 namespace megatrain {
 
 namespace {
@@ -72,9 +74,11 @@ void ListWriter::update_on_device(Index unit) {
   const Index elements = slice_elements(unit);
   const BufferId slot = home(unit);
   const BufferId state = layout_.device_state[Layout::at(unit)];
+  const ops::Work work =
+      ops::work_of(ops::AdamW{.slice = {.count = elements, .gradient_type = choices_.wire()}});
   add({.op = OpCode::device_update,
        .unit = id(unit),
-       .cost = {.device_bytes = elements * (24 + size_of(choices_.wire())),
+       .cost = {.device_bytes = static_cast<Index>(work.bytes),
                 .launches = static_cast<Index>(model_.unit(unit).params.size())}},
       {{layout_.device_gradient[Layout::at(unit)], Role::wire, Access::read},
        {slot, Role::weights, Access::read_write},
