@@ -1,20 +1,51 @@
 #include "core/plan/simulator.h"
 
 #include <algorithm>
+#include <vector>
 
 namespace megatrain {
 
 namespace {
 
-double duration(const Instruction& i, const Rates& rates) {
+/// One direction of the link between host and device. Several streams copy over it, and together
+/// they are no faster than one: a copy takes what those that were enqueued before it leave.
+class Link {
+ public:
+  /// @returns when a copy of so many seconds ends that may begin at `begin`
+  double copy(double begin, double seconds) {
+    auto next = std::ranges::upper_bound(taken_, begin, {}, &Interval::end);
+    const auto first = next;
+    Interval all{begin, begin};
+    while (true) {
+      const double room = next == taken_.end() ? seconds : next->begin - all.end;
+      if (room >= seconds) break;
+      // Fills the gap and goes on behind what follows it.
+      seconds -= std::max(room, 0.0);
+      all = {std::min(all.begin, next->begin), next->end};
+      ++next;
+    }
+    all.end += seconds;
+    // What it touches is one interval from now on.
+    taken_.insert(taken_.erase(first, next), all);
+    return all.end;
+  }
+
+ private:
+  struct Interval {
+    double begin = 0, end = 0;  ///< seconds
+  };
+  std::vector<Interval> taken_;  ///< disjoint, in order
+};
+
+bool goes_to_host(const Instruction& i) {
+  return i.stream == StreamId::offload || (i.stream == StreamId::spill && i.op == OpCode::spill);
+}
+
+/// What an instruction takes besides its copies over the link.
+double seconds_off_the_link(const Instruction& i, const Rates& rates) {
   const Cost& cost = i.cost;
-  const double link =
-      i.stream == StreamId::offload || (i.stream == StreamId::spill && i.op == OpCode::spill)
-          ? rates.to_host
-          : rates.to_device;
   const double peers = i.op == OpCode::all_reduce ? rates.network : rates.peers;
-  return compute_seconds(i, rates).total() + static_cast<double>(cost.link_bytes) / link +
-         static_cast<double>(cost.peer_bytes) / peers +
+  return compute_seconds(i, rates).total() + static_cast<double>(cost.peer_bytes) / peers +
          static_cast<double>(cost.host_elements) / rates.update;
 }
 
@@ -42,6 +73,15 @@ Simulation simulate(const Plan& plan, const Rates& alone) {
   std::vector<double> previous(size, 0);
   std::vector<double> finish(size, 0);
   std::array<double, kStreams> free{};
+  Link to_host;
+  Link to_device;
+  const auto end_of = [&](const Instruction& i, double begin) {
+    const double end = begin + seconds_off_the_link(i, rates);
+    if (i.cost.link_bytes == 0) return end;
+    const auto bytes = static_cast<double>(i.cost.link_bytes);
+    return goes_to_host(i) ? to_host.copy(end, bytes / rates.to_host)
+                           : to_device.copy(end, bytes / rates.to_device);
+  };
   double issue = 0;
   double begin_of_body = 0;
   for (int run = 0; run < 2; ++run) {
@@ -67,7 +107,7 @@ Simulation simulate(const Plan& plan, const Rates& alone) {
       const double begin = std::max({stream_free, waits, issue + first_launch});
       issue += rates.launch * static_cast<double>(launches);
       // It cannot end before its last kernel is enqueued.
-      finish[n] = std::max(begin + duration(i, rates), issue);
+      finish[n] = std::max(end_of(i, begin), issue);
       stream_free = finish[n];
       if (i.stream == StreamId::host) issue = std::max(issue, finish[n]);
       if (!steady) continue;

@@ -1,7 +1,8 @@
 #pragma once
 /// @file
 /// Predicts a step from its lists and measured rates: each stream is a queue, an instruction
-/// starts when its stream, its waits and the issuing thread let it.
+/// starts when its stream, its waits and the issuing thread let it. Copies in one direction share
+/// the link, whatever their streams.
 
 #include "core/plan/plan.h"
 #include "core/plan/rates.h"

@@ -117,10 +117,10 @@ void warn_of_disk(Console& console, const RunFolder& folder, const CheckpointOpt
 
 /// Host memory that the run leaves: what the machine has now, or what --host-memory leaves.
 Index spare_host_memory(const MachineOptions& options, const Machine& machine,
-                        const HostStore& store) {
+                        const HostStore& store, Index pinned) {
   const Index available = available_host_memory().available / machine.share.ranks;
   if (!options.host_memory) return available;
-  return std::min(available, options.host_memory->bytes - store.bytes().total());
+  return std::min(available, machine.host_memory - store.bytes().total() - pinned);
 }
 
 /// What is known of a run before memory is taken or a file is written.
@@ -258,6 +258,7 @@ int train_together(const RunOptions& options, Preparation& run, const Model& mod
     throw UserError(fmt::format("{} is of step {}, beyond --steps {}", run.resume.folder().string(),
                                 state.step, options.steps));
   const std::string key = plans.key;
+  const Index pinned = plans.pinned_bytes();
   std::optional<CheckpointSaver> saver;  // before the engine, whose threads read through it
   Engine engine(*machine.device, *machine.ops, model, store, pool,
                 {.train = std::move(plans.train), .evaluate = std::move(plans.evaluate)},
@@ -269,7 +270,7 @@ int train_together(const RunOptions& options, Preparation& run, const Model& mod
   const io::CheckpointFolder checkpoints(run.folder.checkpoints());
   saver.emplace(
       checkpoints, options.checkpoints, store,
-      save_blocks(options.checkpoints, spare_host_memory(options.machine, machine, store),
+      save_blocks(options.checkpoints, spare_host_memory(options.machine, machine, store, pinned),
                   io::state_bytes(model)),
       io::TrainingRecord{.state = {}, .options = run.decisions, .numerics_key = key},
       run.source.side_files, console, [&] { return requests.requeue(); },

@@ -54,8 +54,8 @@ std::vector<Option> machine_table(MachineOptions& o) {
        "Device memory that may be used, as in 40GiB; absent: what the GPU has less a margin, or "
        "half of what the model leaves of the host's",
        &o.device_memory},
-      {"host-memory", kMachine, "SIZE", "Host memory that may be used; absent: what is available",
-       &o.host_memory},
+      {"host-memory", kMachine, "SIZE",
+       "Host memory that may be used; absent: what is available, less a twentieth", &o.host_memory},
       {"threads",
        kMachine,
        "N",

@@ -16,6 +16,12 @@ constexpr Index kLoadedAtFirstUse = Index{256} << 20;
 /// What a CUDA context with the libraries takes on a large GPU, for plans made without one.
 constexpr Index kAssumedReserve = Index{1} << 30;
 
+/// Of the host memory that is free, what a plan leaves: the driver's records of pinned pages, what
+/// libraries and the export take, and the page cache without which programs are read again and
+/// again. Measured: with 246 of 250 GiB planned, steps took twice as long and the export was
+/// killed.
+Index plannable(Index available) { return available - available / 20; }
+
 std::string_view default_device() { return cuda_device_count() > 0 ? "cuda" : "cpu"; }
 
 /// bf16 where products in it are faster: on GPUs, and on processors with matrix units for it. A
@@ -146,7 +152,7 @@ Machine open_machine(const MachineOptions& options, const Model& model, Presence
   if (options.host_memory)
     machine.host_memory = std::max<Index>(options.host_memory->bytes, 1);
   else if (here)
-    machine.host_memory = available_host_memory().available / share.ranks;
+    machine.host_memory = plannable(available_host_memory().available) / share.ranks;
   else
     machine.notes.emplace_back("its host's memory is not known and not checked (--host-memory)");
   choose_compute(machine, options);

@@ -104,8 +104,9 @@ Choices choose_for(const MachineOptions& options, const Machine& machine, const 
     throw UserError(
         options.host_memory
             ? fmt::format("{}. --host-memory {} works; or {}", refusal.what(), works, instead)
-            : fmt::format("{}. Use a machine that has {} of it free, or {}", refusal.what(), works,
-                          instead));
+            : fmt::format("{}. A twentieth of what is free stays so. --host-memory {} works where "
+                          "that much is free; or {}",
+                          refusal.what(), works, instead));
   }
 }
 
