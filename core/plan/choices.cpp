@@ -47,10 +47,11 @@ void hold_states(Choices& choices, const Model& model, Index units) {
   choices.resident = std::max(choices.resident, std::min(units - 1, model.config().layers));
 }
 
-std::vector<bool> spread_evenly(Index count, Index blocks) {
+std::vector<bool> spread_evenly(Index count, Index blocks, Index first) {
   std::vector<bool> chosen(static_cast<std::size_t>(blocks));
-  for (Index b = 0; b < blocks; ++b)
-    chosen[static_cast<std::size_t>(b)] = (b + 1) * count / blocks != b * count / blocks;
+  const Index among = blocks - first;
+  for (Index b = 0; b < among; ++b)
+    chosen[static_cast<std::size_t>(first + b)] = (b + 1) * count / among != b * count / among;
   return chosen;
 }
 

@@ -79,9 +79,9 @@ struct Choices {
 /// Sets device_states and what comes with them: resident weights, the whole table.
 void hold_states(Choices& choices, const Model& model, Index units);
 
-/// `count` of `blocks` blocks, as far from one another as can be: copies of one hide under the
-/// computing of the others.
-std::vector<bool> spread_evenly(Index count, Index blocks);
+/// `count` of the blocks [first, blocks), as far from one another as can be: copies of one hide
+/// under the computing of the others.
+std::vector<bool> spread_evenly(Index count, Index blocks, Index first = 0);
 
 /// Refuses choices that contradict one another or the model. @throws UserError
 void validate(const Choices& choices, const Model& model);

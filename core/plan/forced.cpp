@@ -105,13 +105,16 @@ const std::vector<Setter>& setters() {
                                        {ops::name(cudnn), cudnn},
                                        {ops::name(cudnn_deterministic), cudnn_deterministic}});
        }},
-      {{"kept-on-host", "N", "blocks that spill to the host what they keep for backward"},
+      {{"kept-on-host", "N|N@FIRST",
+        "blocks (from FIRST on) that spill to the host what they keep for backward"},
        [](Choices& c, const Model& model, std::string_view n, std::string_view v) {
          const Index layers = model.config().layers;
-         const Index count = integer(n, v);
-         if (count < 0 || count > layers)
+         const auto at = v.find('@');
+         const Index count = integer(n, v.substr(0, at));
+         const Index first = at == std::string_view::npos ? 0 : integer(n, v.substr(at + 1));
+         if (count < 0 || first < 0 || first > layers || count > layers - first)
            throw UserError(fmt::format("{}={}: the model has {} blocks", n, v, layers));
-         c.kept_on_host = spread_evenly(count, layers);
+         c.kept_on_host = spread_evenly(count, layers, first);
        }},
       {{"graphs", "on|off", "launch each visit of a block as one graph"},
        [](Choices& c, const Model&, std::string_view n, std::string_view v) {

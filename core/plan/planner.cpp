@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <functional>
+#include <limits>
 #include <optional>
 #include <utility>
 
@@ -29,6 +30,7 @@ constexpr Index kBoundaryQuarters = 4;
 constexpr std::array<Index, 4> kStateEighths = {1, 2, 4, 8};
 /// Choices that save less than this are not worth their memory: predictions are not that exact.
 constexpr double kWorthwhile = 0.999;
+constexpr double kNever = std::numeric_limits<double>::infinity();
 /// The same for more waves than memory asks for, which take host memory too.
 constexpr double kWorthMoreWaves = 0.98;
 /// Micro-batches of a block that may wait for the link, so that it goes on while blocks compute
@@ -250,12 +252,13 @@ class Chooser {
     const bool whole_blocks = whole_blocks_first(lean);
     if (!compares(lean)) return spend(lean, {.boundaries = segments, .whole_blocks = whole_blocks});
     Choices choices = lean;
-    std::optional<double> fastest;
+    double fastest = kNever;
     const auto consider = [&](const Choices& attempt) {
       const double time = seconds(attempt);
-      if (fastest && time > *fastest * kWorthwhile) return;
+      if (time > fastest * kWorthwhile) return time;
       fastest = time;
       choices = attempt;
+      return time;
     };
     const Index least = lean.device_boundaries;
     for (Index quarter = kBoundaryQuarters; quarter >= 0; --quarter)
@@ -278,13 +281,25 @@ class Chooser {
     holding = lean;
     hold_states(holding, model_, choices.device_states);
     for (Choices base : {lean, holding})
-      for (const Index buffers : {lean.spill_buffers, kBurst})
-        for (Index eighth = 1; eighth <= 8; ++eighth) {
-          if (!is_forced(request_, "spill-buffers")) base.spill_buffers = buffers;
-          consider(spend(base, {.boundaries = least,
-                                .whole_blocks = whole_blocks,
-                                .spilled = layers_ * eighth / 8}));
+      for (const Index buffers : {lean.spill_buffers, kBurst}) {
+        if (!is_forced(request_, "spill-buffers")) base.spill_buffers = buffers;
+        // First blocks run beside the host's updates, and then spilling is slow.
+        for (const Index first : {Index{0}, layers_ / 4, layers_ / 2}) {
+          double before = kNever;
+          for (Index eighth = 1; eighth <= 8; ++eighth) {
+            const Index spilled = (layers_ - first) * eighth / 8;
+            if (spilled == 0) continue;
+            const Choices attempt = spend(base, {.boundaries = least,
+                                                 .whole_blocks = whole_blocks,
+                                                 .spilled = spilled,
+                                                 .spill_first = first});
+            const double time = attempt.kept_on_host.empty() ? kNever : consider(attempt);
+            // More of it will be no faster: the link, or the host's memory, is full.
+            if (time >= before) break;
+            before = time;
+          }
         }
+      }
     return choices;
   }
 
@@ -307,7 +322,7 @@ class Chooser {
   }
 
   [[nodiscard]] double seconds(const Choices& choices) const {
-    return simulate(make_plan(model_, choices), *request_.rates).step_seconds;
+    return predict_seconds(make_plan(model_, choices), *request_.rates);
   }
 
   /// A way of spending memory.
@@ -316,6 +331,7 @@ class Chooser {
     bool weights_first = false;  ///< before intermediates
     bool whole_blocks = false;   ///< of intermediates, before attention's alone
     Index spilled = 0;           ///< blocks that keep all on the host, as far as that has room
+    Index spill_first = 0;       ///< the first that may be among them
   };
 
   [[nodiscard]] Choices spend(Choices choices, const Way& way) const {
@@ -349,7 +365,7 @@ class Chooser {
       return;
     }
     Choices spilling = choices;
-    if (!forced) spilling.kept_on_host = spread_evenly(spilled, layers_);
+    if (!forced) spilling.kept_on_host = spread_evenly(spilled, layers_, way.spill_first);
     std::vector<Index> others;  // the last first
     for (Index b = layers_ - 1; b >= 0; --b)
       if (spilling.kept_on_host[static_cast<std::size_t>(b)])

@@ -18,7 +18,7 @@ struct Field {
   bool of_ranks = false;                ///< files that lack it have the assumed one
 };
 
-constexpr std::array<Field, 12> kFields = {
+constexpr std::array<Field, 15> kFields = {
     {{"flops", &Rates::flops},
      {"attention", &Rates::attention, &Rates::flops},
      {"attention_backward", &Rates::attention_backward, &Rates::flops},
@@ -26,6 +26,9 @@ constexpr std::array<Field, 12> kFields = {
      {"to_device", &Rates::to_device},
      {"to_host", &Rates::to_host},
      {"update", &Rates::update},
+     {"to_device_beside", &Rates::to_device_beside},
+     {"to_host_beside", &Rates::to_host_beside},
+     {"update_beside", &Rates::update_beside},
      {"launch", &Rates::launch},
      {"disk", &Rates::disk},
      {"peers", &Rates::peers, nullptr, true},
@@ -54,6 +57,9 @@ Rates assumed_rates(DeviceKind kind, DType compute) {
     rates.device_bandwidth = 3.3e12;
     rates.to_device = rates.to_host = 54e9;
     rates.update = 5e9;
+    rates.to_device_beside = 0.45;
+    rates.to_host_beside = 0.67;
+    rates.update_beside = 0.8;
     rates.launch = 4e-6;
     rates.disk = 2e9;
     assume_ranks(rates);

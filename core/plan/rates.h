@@ -20,8 +20,13 @@ struct Rates {
   double to_device = 0;           ///< host to device copies, bytes/s
   double to_host = 0;             ///< device to host copies, bytes/s
   double update = 0;              ///< AdamW, elements/s
-  double launch = 0;              ///< seconds to issue one kernel or copy
-  double disk = 0;                ///< direct writes of large blocks, bytes/s
+  // All three share the host's memory. What is left of each while copies go both ways and AdamW
+  // runs, a part of the rate above:
+  double to_device_beside = 1;
+  double to_host_beside = 1;
+  double update_beside = 1;
+  double launch = 0;  ///< seconds to issue one kernel or copy
+  double disk = 0;    ///< direct writes of large blocks, bytes/s
   // Of several ranks. A file that was measured with one lacks them; those of assumed_rates stand
   // for them then.
   double peers = 0;        ///< what a rank receives from its shard group, bytes/s
@@ -36,8 +41,8 @@ Rates assumed_rates(DeviceKind kind, DType compute);
 /// host's memory, and updates its cores.
 Rates shared_by(Rates rates, Index ranks);
 
-/// Reads "name = value" lines. A file from before attention had rates of its own lacks them; they
-/// are then that of matrix products. @throws UserError naming the file and line
+/// Reads "name = value" lines. Older files lack some: attention is then as fast as matrix products,
+/// and copies and updates do not slow each other. @throws UserError naming the file and line
 Rates read_rates(const std::filesystem::path& file);
 /// What read_rates reads.
 std::string format_rates(const Rates& rates);

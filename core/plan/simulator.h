@@ -2,7 +2,7 @@
 /// @file
 /// Predicts a step from its lists and measured rates: each stream is a queue, an instruction
 /// starts when its stream, its waits and the issuing thread let it. Copies in one direction share
-/// the link, whatever their streams.
+/// the link, whatever their streams; copies and updates share the host's memory.
 
 #include "core/plan/plan.h"
 #include "core/plan/rates.h"
@@ -29,5 +29,7 @@ ComputeSeconds compute_seconds(const Instruction& instruction, const Rates& rate
 
 /// @param alone  rates of one rank that has its machine to itself; see shared_by()
 Simulation simulate(const Plan& plan, const Rates& alone);
+/// The seconds of a steady body alone.
+double predict_seconds(const Plan& plan, const Rates& alone);
 
 }  // namespace megatrain

@@ -26,6 +26,9 @@ void check_options(const BenchOptions& options) {
     throw UserError("--trace needs a step to trace: give --steps above 0");
   if (options.disk && !std::filesystem::is_directory(*options.disk))
     throw UserError(fmt::format("--disk {} is no folder", *options.disk));
+  if (options.gpus > 1 && options.gpus > cuda_device_count())
+    throw UserError(
+        fmt::format("--gpus is {}, but this machine has {}", options.gpus, cuda_device_count()));
 }
 
 /// Where the disk is measured, if it is.
@@ -81,7 +84,8 @@ void bench(const BenchOptions& options) {
   console.line(fmt::format("measuring {} in {}, shapes of {}, {} tokens", report.machine,
                            name(report.compute), report.model, report.measured_tokens));
   ThreadPool pool(machine.threads.count, machine.threads.processors);
-  report.ceilings = measure_ceilings(machine, model, measured, pool, disk_of(options));
+  report.ceilings = measure_ceilings(machine, model, measured, pool, disk_of(options),
+                                     static_cast<int>(options.gpus));
   const Rates& rates = report.ceilings.rates;
   // Libraries keep what measuring made them load.
   measure_again(machine, options.run.machine);

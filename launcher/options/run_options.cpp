@@ -436,6 +436,13 @@ std::vector<Option> bench_table(BenchOptions& o) {
               "Where checkpoints will go, to measure that disk; absent: the folder of --rates, "
               "without --rates none",
               &o.disk},
+             {"gpus",
+              kRun,
+              "N",
+              "Also measure what the first N GPUs copy together, for plans of several ranks",
+              &o.gpus,
+              {},
+              1.0},
              {"rates", kRun, "FILE", "Where to write the rates, for train and plan", &o.rates},
              {"json", kRun, "FILE", "Where to write all results", &o.json},
              {"trace", kRun, "FILE",

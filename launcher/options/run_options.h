@@ -100,6 +100,7 @@ struct BenchOptions {
   Index warmup_steps = 3;
   std::optional<Index> tokens;       ///< of the micro-batch that ceilings are measured with
   std::optional<std::string> disk;   ///< a folder; absent: that of the rates file
+  Index gpus = 1;                    ///< that copy together
   std::optional<std::string> rates;  ///< to write
   std::optional<std::string> json;   ///< to write
 };

@@ -83,7 +83,11 @@ void write_ceilings(io::JsonWriter& json, const BenchReport& report) {
   json.end_object();
   json.member("to_device_bytes_per_second", c.rates.to_device)
       .member("to_host_bytes_per_second", c.rates.to_host)
-      .member("both_ways_bytes_per_second", c.both_ways)
+      .member("both_ways_bytes_per_second", c.copies.both_ways)
+      .member("host_memory_bytes_per_second", c.rates.host_memory)
+      .member("to_device_beside", c.rates.to_device_beside)
+      .member("to_host_beside", c.rates.to_host_beside)
+      .member("update_beside", c.rates.update_beside)
       .member("update_elements_per_second", c.rates.update)
       .member("update_bytes_per_second", c.update.bandwidth)
       .member("host_read_write_bytes_per_second", c.update.read_write)
@@ -188,12 +192,14 @@ std::string ceilings_text(const BenchReport& report) {
   text += fmt::format("element-wise       {}\n", gigabytes(r.device_bandwidth));
   text += call_lines(c, &ops::Work::bytes);
   text += fmt::format("copies             {} to the device, {} to the host, {} both at once\n",
-                      gigabytes(r.to_device), gigabytes(r.to_host), gigabytes(c.both_ways));
+                      gigabytes(r.to_device), gigabytes(r.to_host), gigabytes(c.copies.both_ways));
   text += fmt::format(
       "AdamW on the host  {:.1f} million elements/s, {} of memory traffic, {:.2f} of the {} that "
       "{} of states are read and written with\n",
       r.update / 1e6, gigabytes(c.update.bandwidth), c.update.of_bandwidth(),
       gigabytes(c.update.read_write), format_bytes(c.update.bytes));
+  text += fmt::format("all three at once  {:.2f}, {:.2f} and {:.2f} of that\n", r.to_device_beside,
+                      r.to_host_beside, r.update_beside);
   text += fmt::format("launch             {:.2f} us", r.launch * 1e6);
   if (c.disk_measured) text += fmt::format("\ndisk               {}", gigabytes(r.disk));
   return text;

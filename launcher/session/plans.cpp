@@ -185,7 +185,8 @@ std::string describe(const Choices& c, const Model& model) {
       text += fmt::format(", intermediates kept by {} (all) and {} (attention) of {} blocks",
                           kept(Keep::all), kept(Keep::attention), layers);
     if (const Index spilled = std::ranges::count(c.kept_on_host, true); spilled > 0)
-      text += fmt::format(" (by {} on the host)", spilled);
+      text += fmt::format(" (by {} from block {} on the host)", spilled,
+                          std::ranges::find(c.kept_on_host, true) - c.kept_on_host.begin());
   }
   if (c.resident > 0) text += fmt::format(", {} resident blocks", c.resident);
   if (c.device_states > 0)

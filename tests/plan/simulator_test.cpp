@@ -16,6 +16,12 @@ class Script {
     rates_.host_memory = 1;
     rates_.launch = 1e-9;
   }
+  /// What is left of each rate where copies and updates meet.
+  Script& beside(double copies, double updates) {
+    rates_.to_device_beside = rates_.to_host_beside = copies;
+    rates_.update_beside = updates;
+    return *this;
+  }
   Script& add(OpCode op, StreamId stream, const Cost& cost,
               std::initializer_list<std::int32_t> after = {}) {
     Instruction i{.op = op, .stream = stream, .cost = cost};
@@ -84,6 +90,31 @@ TEST(Simulator, ACopyTakesWhatEarlierOnesLeave) {
                 .add(OpCode::unspill, StreamId::spill, {.link_bytes = 1}, {0})
                 .run(),
             (Spans{{0, 4}, {0, 6}, {4, 7}}));
+}
+
+TEST(Simulator, CopiesAndUpdatesSlowEachOther) {
+  // Until second 8 the host updates: the copy has done 4 by then, and does 2 more alone.
+  EXPECT_EQ(Script()
+                .beside(0.5, 1)
+                .add(OpCode::update, StreamId::update, {.host_elements = 8})
+                .add(OpCode::fetch, StreamId::fetch, {.link_bytes = 6})
+                .run(),
+            (Spans{{0, 8}, {0, 10}}));
+  // Both directions are busy for as long as it updates.
+  EXPECT_EQ(Script()
+                .beside(1, 0.5)
+                .add(OpCode::update, StreamId::update, {.host_elements = 8})
+                .add(OpCode::fetch, StreamId::fetch, {.link_bytes = 20})
+                .add(OpCode::offload, StreamId::offload, {.link_bytes = 20})
+                .run(),
+            (Spans{{0, 16}, {0, 20}, {0, 20}}));
+  // One direction of two is half of it.
+  EXPECT_EQ(Script()
+                .beside(1, 0.5)
+                .add(OpCode::update, StreamId::update, {.host_elements = 8})
+                .add(OpCode::fetch, StreamId::fetch, {.link_bytes = 20})
+                .run(),
+            (Spans{{0, 12}, {0, 20}}));
 }
 
 }  // namespace

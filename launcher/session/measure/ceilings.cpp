@@ -1,6 +1,8 @@
 #include "launcher/session/measure/ceilings.h"
 
-#include "core/store/host_arena.h"
+#include <algorithm>
+
+#include "launcher/session/measure/copies.h"
 #include "launcher/session/measure/disk.h"
 #include "launcher/session/measure/timing.h"
 
@@ -10,29 +12,6 @@ namespace {
 
 /// Long enough for clocks and caches to settle.
 constexpr double kLeastSeconds = 0.1;
-
-/// Copies of the size of a large unit.
-void measure_copies(Machine& machine, ThreadPool& pool, Ceilings& ceilings) {
-  const Index bytes = machine.kind == DeviceKind::cuda ? Index{256} << 20 : Index{64} << 20;
-  const auto down = machine.device->make_stream("measurement down");
-  const auto up = machine.device->make_stream("measurement up");
-  const auto memory = machine.device->allocate(2 * bytes);
-  const HostArena host("measurement", 2 * bytes, *machine.device, pool);
-  const auto to_device = [&] { down->copy(memory->data(), host.data(), bytes); };
-  const auto to_host = [&] { up->copy(host.data() + bytes, memory->data() + bytes, bytes); };
-  const auto both = [&] {
-    to_device();
-    to_host();
-  };
-  const auto wait = [&] {
-    down->synchronize();
-    up->synchronize();
-  };
-  const auto size = static_cast<double>(bytes);
-  ceilings.rates.to_device = size / seconds_a_call(to_device, wait, kLeastSeconds);
-  ceilings.rates.to_host = size / seconds_a_call(to_host, wait, kLeastSeconds);
-  ceilings.both_ways = 2 * size / seconds_a_call(both, wait, kLeastSeconds);
-}
 
 /// What the issuing thread pays for a small op, its event and a wait for it.
 double measure_launch(Machine& machine) {
@@ -55,7 +34,8 @@ double measure_launch(Machine& machine) {
 }  // namespace
 
 Ceilings measure_ceilings(Machine& machine, const Model& model, const Choices& choices,
-                          ThreadPool& pool, const std::optional<std::filesystem::path>& disk) {
+                          ThreadPool& pool, const std::optional<std::filesystem::path>& disk,
+                          int gpus) {
   Ceilings ceilings;
   Rates& rates = ceilings.rates;
   rates = assumed_rates(machine.kind, machine.compute);
@@ -68,9 +48,19 @@ Ceilings measure_ceilings(Machine& machine, const Model& model, const Choices& c
       together(ceilings.calls, &ops::Work::attention_flops, "attention backward")
           .rate(rates.attention_backward);
   rates.device_bandwidth = together(ceilings.calls, &ops::Work::bytes).rate(rates.device_bandwidth);
-  measure_copies(machine, pool, ceilings);
-  ceilings.update = measure_host_update(machine, pool, kLeastSeconds);
+  {
+    Copies copies(*machine.device, pool);
+    ceilings.copies = copies.alone(kLeastSeconds);
+    ceilings.update = measure_host_update(machine, pool, copies, kLeastSeconds);
+  }
+  rates.to_device = ceilings.copies.to_device;
+  rates.to_host = ceilings.copies.to_host;
   rates.update = ceilings.update.elements;
+  const auto part = [](double beside, double alone) { return std::min(beside / alone, 1.0); };
+  rates.to_device_beside = part(ceilings.update.copies.to_device, rates.to_device);
+  rates.to_host_beside = part(ceilings.update.copies.to_host, rates.to_host);
+  rates.update_beside = part(ceilings.update.elements_beside, rates.update);
+  if (gpus > 1) rates.host_memory = measure_host_memory(gpus, kLeastSeconds);
   rates.launch = measure_launch(machine);
   if (disk) {
     rates.disk = measure_disk(*disk);

@@ -18,14 +18,16 @@ struct Ceilings {
   /// measured.
   Rates rates;
   std::vector<MeasuredCall> calls;
-  double both_ways = 0;  ///< copies down and up at once, bytes/s of both together
+  Copies::Alone copies;
   HostUpdate update;
   bool disk_measured = false;
 };
 
 /// @param choices  the micro-batch and kernels to measure with
 /// @param disk     a folder on the disk that checkpoints will go to; nullopt: not measured
+/// @param gpus     of this machine, to measure what they copy together; 1: not measured
 Ceilings measure_ceilings(Machine& machine, const Model& model, const Choices& choices,
-                          ThreadPool& pool, const std::optional<std::filesystem::path>& disk);
+                          ThreadPool& pool, const std::optional<std::filesystem::path>& disk,
+                          int gpus);
 
 }  // namespace megatrain::launcher

@@ -15,6 +15,8 @@ namespace megatrain::launcher {
 namespace {
 
 constexpr Index kQuarters = 4;
+/// So long, as several rounds of those that are measured alone.
+constexpr double kRounds = 4;
 
 /// Arenas as a host store has them, so that their pages and their places are alike.
 class States {
@@ -82,26 +84,31 @@ Index measured_bytes(Index caches, int threads, Index available) {
   return std::max(std::min(wanted, available / 8), Index{1});
 }
 
-HostUpdate measure_host_update(const Machine& machine, ThreadPool& pool, double least_seconds) {
+HostUpdate measure_host_update(const Machine& machine, ThreadPool& pool, Copies& copies,
+                               double least_seconds) {
   States states(machine, pool,
                 measured_bytes(last_level_cache(affinity_mask()), pool.threads(),
                                available_host_memory().available));
   Index next = 0;
+  const auto turn = [&](auto work) {
+    (states.*work)(next % kQuarters * states.quarter());
+    ++next;
+  };
   const auto in_turn = [&](auto work) {
-    return Repeated{[&, work] {
-                      (states.*work)(next % kQuarters * states.quarter());
-                      ++next;
-                    },
-                    least_seconds};
+    return Repeated{[&, work] { turn(work); }, least_seconds};
   };
   const std::vector<double> seconds = seconds_of_calls(
       std::array{in_turn(&States::update), in_turn(&States::read_and_write)}, [] {});
   const auto elements = static_cast<double>(states.quarter());
   const double bytes = elements * static_cast<double>(states.traffic());
+  const Copies::Beside beside =
+      copies.beside([&] { turn(&States::update); }, kRounds * least_seconds);
   return {.elements = elements / seconds[0],
           .bandwidth = bytes / seconds[0],
           .read_write = bytes / seconds[1],
-          .bytes = states.bytes()};
+          .bytes = states.bytes(),
+          .elements_beside = elements * beside.calls,
+          .copies = beside};
 }
 
 }  // namespace megatrain::launcher

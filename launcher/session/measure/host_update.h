@@ -4,6 +4,7 @@
 
 #include "core/base/thread_pool.h"
 #include "launcher/session/machine.h"
+#include "launcher/session/measure/copies.h"
 
 namespace megatrain::launcher {
 
@@ -13,6 +14,8 @@ struct HostUpdate {
   double bandwidth = 0;   ///< bytes a second that AdamW reads and writes
   double read_write = 0;  ///< the same bytes of the same arrays a second, where nothing is computed
   Index bytes = 0;        ///< of the states measured with
+  double elements_beside = 0;  ///< AdamW's, a second, while copies go both ways
+  Copies::Beside copies;       ///< those
 
   [[nodiscard]] double of_bandwidth() const { return bandwidth / read_write; }
 };
@@ -23,6 +26,7 @@ Index measured_bytes(Index caches, int threads, Index available);
 
 /// Both go round the same states in turns, a quarter of them at a time, and so come back to what no
 /// cache holds any more.
-HostUpdate measure_host_update(const Machine& machine, ThreadPool& pool, double least_seconds);
+HostUpdate measure_host_update(const Machine& machine, ThreadPool& pool, Copies& copies,
+                               double least_seconds);
 
 }  // namespace megatrain::launcher
