@@ -89,11 +89,15 @@ void validate(const Choices& choices, const Model& model) {
   const Index streamed_of_segment = std::min(choices.segment, layers - choices.resident);
   at_least(choices.slots, std::max<Index>(1, streamed_of_segment),
            "slots (a segment's blocks are held together)");
+  at_most(choices.slots, layers + 1, "slots (one more than the model's blocks)");
   at_least(choices.device_boundaries, 0, "device-boundaries");
   const Index saved = ceil_div(layers, choices.segment);
   at_most(choices.device_boundaries, saved, "device-boundaries (the segments)");
   at_least(choices.spill_buffers, 1, "spill-buffers");
+  at_most(choices.spill_buffers, layers * choices.micro_batches,
+          "spill-buffers (the boundaries of a step)");
   at_least(choices.staging, 1, "staging buffers");
+  at_most(choices.staging, layers + 2, "staging buffers (the model's units)");
   at_least(choices.staging_elements, ops::kNormChunk, "elements of a staging buffer");
   if (choices.staging_elements % ops::kNormChunk != 0)
     throw UserError(fmt::format("elements of a staging buffer are {}, but must be a multiple of {}",

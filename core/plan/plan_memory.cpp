@@ -47,6 +47,14 @@ Index graph_bytes(const Model& model, const Choices& choices) {
   return visits * model.config().layers * choices.micro_batches * kGraphBytes;
 }
 
+Index page_table_bytes(Index host_bytes) {
+  // An entry a page, whether or not the host has it in a larger one. Measured: 385 MiB for 192.6
+  // GiB.
+  constexpr Index kPage = 4096;
+  constexpr Index kEntry = 8;
+  return ceil_div(host_bytes, kPage) * kEntry;
+}
+
 std::vector<MemoryRow> memory_table(const Plan& plan, const Model& model) {
   std::vector<MemoryRow> rows;
   for (const Buffer& buffer : plan.buffers) {

@@ -23,6 +23,9 @@ PlanBytes plan_bytes(const Model& model, const Choices& choices);
 /// Device memory that the driver is taken to need for the graphs of a plan, beside its arena.
 Index graph_bytes(const Model& model, const Choices& choices);
 
+/// Device memory in which a GPU's driver keeps where so many bytes of pinned host memory lie.
+Index page_table_bytes(Index host_bytes);
+
 /// One line of the memory table: buffers that differ only in their numbers, together.
 struct MemoryRow {
   MemorySpace space = MemorySpace::device;

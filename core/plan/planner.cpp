@@ -197,6 +197,7 @@ class Chooser {
   [[nodiscard]] PlanBytes needs(const Choices& choices) const {
     PlanBytes bytes = plan_bytes(model_, choices);
     bytes.device += graph_bytes(model_, choices);
+    if (request_.page_tables) bytes.device += page_table_bytes(bytes.host());
     return bytes;
   }
 

@@ -27,6 +27,7 @@ struct PlanRequest {
   /// What the choices that change no bit are weighed by; absent: they follow a fixed order.
   std::optional<Rates> rates = {};
   bool device_graphs = false;  ///< the device launches graphs, see DeviceInfo
+  bool page_tables = false;    ///< its memory has to hold those of the host's pinned memory
   Index host_memory = 0;       ///< for slabs and pinned buffers of this rank, bytes; 0: not known
   /// Choices that the user fixed, as "--force name=value" spells them (also micro-batch, slots,
   /// segment). Met or refused.

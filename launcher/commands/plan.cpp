@@ -105,9 +105,10 @@ std::string to_json(const RunOptions& options, const ModelSource& source, const 
       .member("slots", choices.slots)
       .member("segment", choices.segment)
       .member("device_budget_bytes", machine.device_memory)
-      .member("device_reserve_bytes", machine.device_reserve)
+      .member("device_reserve_bytes", machine.device_reserve + plans.driver_bytes)
       .member("device_reserve_measured", machine.device != nullptr)
-      .member("device_peak_bytes", plans.device_bytes() + machine.device_reserve)
+      .member("device_peak_bytes",
+              plans.device_bytes() + machine.device_reserve + plans.driver_bytes)
       .member("pinned_peak_bytes", plans.pinned_bytes())
       .member("store_bytes", plan_bytes(model, choices).store)
       .member("predicted_step_seconds", simulation.step_seconds)

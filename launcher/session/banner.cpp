@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include "core/optim/adamw.h"
+#include "core/plan/plan_memory.h"
+
 namespace megatrain::launcher {
 
 Prediction predict(const RunOptions& options, const Machine& machine, const Plan& plan) {
@@ -49,12 +52,11 @@ void print_banner(Console& console, const ModelSource& source, const Model& mode
   console.line(fmt::format("plan: {}", describe(choices, model)));
   for (const std::string& note : plans.notes) console.line("  " + note);
   const Index store = plan_bytes(model, choices).store;
+  const Index outside = machine.device_reserve + plans.driver_bytes;
   const std::string reserve =
-      machine.device_reserve > 0
-          ? fmt::format(" ({} in reserve)", format_bytes(machine.device_reserve))
-          : "";
+      outside > 0 ? fmt::format(" ({} in reserve)", format_bytes(outside)) : "";
   console.line(fmt::format("memory: device {} of {}{}, pinned {}, host store {}",
-                           format_bytes(plans.device_bytes() + machine.device_reserve),
+                           format_bytes(plans.device_bytes() + outside),
                            format_bytes(machine.device_memory), reserve,
                            format_bytes(plans.pinned_bytes()), format_bytes(store)));
   console.line(fmt::format("predicted step: {}, bound by {} (rates: {})",
@@ -65,8 +67,10 @@ void print_banner(Console& console, const ModelSource& source, const Model& mode
 void print_store(Console& console, const HostStore& store) {
   const ArenaSeconds seconds = store.seconds();
   console.line(fmt::format(
-      "host store: {}, first touch {:.2f} s, registered in {:.2f} s (together {:.2f} x the touch)",
-      format_bytes(store.bytes().total()), seconds.touch, seconds.registration, seconds.ratio()));
+      "host store: {}, first touch {:.2f} s, registered in {:.2f} s (together {:.2f} x the touch); "
+      "updated by kernels for {}",
+      format_bytes(store.bytes().total()), seconds.touch, seconds.registration, seconds.ratio(),
+      adamw_target()));
 }
 
 void print_data(Console& console, const io::Dataset& data) {

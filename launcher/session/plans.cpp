@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "core/plan/plan_memory.h"
 #include "core/plan/writers.h"
 #include "launcher/session/training.h"
 
@@ -69,8 +70,15 @@ PlanRequest make_request(const Machine& machine, const Model& model, Index seque
   request.device_memory = machine.device_memory;
   request.device_reserve = machine.device_reserve;
   request.host_memory = machine.host_memory;
+  request.page_tables = machine.kind == DeviceKind::cuda;
   request.device_graphs = !machine.device || machine.device->info().graphs;
   return request;
+}
+
+/// Device memory that comes with a plan and is not in its arena.
+Index driver_bytes(const PlanRequest& request, const Plan& plan, const Model& model) {
+  if (!request.page_tables) return 0;
+  return page_table_bytes(plan_bytes(model, plan.choices).store + plan.pinned_bytes);
 }
 
 /// The same step's sequences, forward only. It shall not make the arena larger; where it must, it
@@ -81,7 +89,8 @@ Plan plan_evaluation(const PlanRequest& train, const Plan& train_plan, const Mod
   std::erase_if(request.forced, [](const auto& choice) {
     return choice.first != "attention" && choice.first != "head-chunk";
   });
-  request.device_memory = train_plan.device_bytes + train.device_reserve;
+  request.device_memory =
+      train_plan.device_bytes + train.device_reserve + driver_bytes(train, train_plan, model);
   try {
     return make_plan(model, choose(model, request));
   } catch (const UserError&) {
@@ -150,6 +159,7 @@ RunPlans plan_run(const RunOptions& options, const Machine& machine, const Model
   plans.key = numerics_key(choices, model, machine.numerics);
   if (key) key->require_equal(plans.key, !machine.numerics.empty());
   plans.train = make_plan(model, choices);
+  plans.driver_bytes = driver_bytes(request, plans.train, model);
   if (evaluates(options)) plans.evaluate = plan_evaluation(request, plans.train, model);
   const Index reach = model.config().max_positions;
   if (options.seq_len > reach)

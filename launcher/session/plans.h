@@ -17,6 +17,7 @@ namespace megatrain::launcher {
 struct RunPlans {
   Plan train;
   std::optional<Plan> evaluate;
+  Index driver_bytes = 0;          ///< of the device's memory, beside the arena and the reserve
   std::string key;                 ///< numerics_key of the training plan
   std::vector<std::string> notes;  ///< for a person
   [[nodiscard]] Index device_bytes() const;

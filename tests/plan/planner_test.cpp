@@ -7,6 +7,7 @@
 
 #include "core/plan/checker.h"
 #include "core/plan/forced.h"
+#include "core/plan/plan_memory.h"
 #include "tests/plan/plan_grid.h"
 
 namespace megatrain::testing {
@@ -434,6 +435,41 @@ TEST(Planner, KeepsOnTheHostWhatTheDeviceCannot) {
     request.forced = {{"kept-on-host", beyond}};
     EXPECT_THROW((void)choose(model, request), UserError) << beyond;
   }
+}
+
+/// A GPU's memory also holds where the host's pinned pages lie.
+TEST(Planner, LeavesRoomForTheTablesOfPinnedPages) {
+  const Model model(preset("qwen2.5-14b"));
+  PlanRequest request = request_for_7b();
+  const auto bytes = [&] { return plan_bytes(model, choose(model, request)); };
+  const Index budget = request.device_memory - request.device_reserve;
+  const PlanBytes without = bytes();
+  EXPECT_GT(without.device + page_table_bytes(without.host()), budget);
+  request.page_tables = true;
+  const PlanBytes with = bytes();
+  EXPECT_LE(with.device + page_table_bytes(with.host()), budget);
+  EXPECT_GT(page_table_bytes(with.host()), Index{300} << 20);
+}
+
+TEST(Choices, RefuseMoreBuffersThanAPlanCanUse) {
+  const Model model(grid_config(false));
+  const auto refusal = [&](auto&& change) -> std::string {
+    Choices choices = case_named("rows").choices;
+    change(choices);
+    try {
+      validate(choices, model);
+    } catch (const UserError& error) {
+      return error.what();
+    }
+    return "none";
+  };
+  constexpr Index kHuge = Index{1} << 40;
+  const auto says = [](const std::string& text, std::string_view part) {
+    EXPECT_NE(text.find(part), std::string::npos) << text;
+  };
+  says(refusal([](Choices& c) { c.slots = kHuge; }), "at most 6");
+  says(refusal([](Choices& c) { c.staging = kHuge; }), "at most 7");
+  says(refusal([](Choices& c) { c.spill_buffers = kHuge; }), "spill-buffers");
 }
 
 TEST(Choices, RefuseStatesOnTheDeviceThatCannotBe) {
