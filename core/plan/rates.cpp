@@ -35,11 +35,12 @@ constexpr std::array<Field, 15> kFields = {
      {"network", &Rates::network, nullptr, true},
      {"host_memory", &Rates::host_memory, nullptr, true}}};
 
-/// Of GPUs with NVLink, a network link of 400 Gbit/s each, and a host of two sockets.
+/// Of GPUs with NVLink, a network link of 400 Gbit/s each, and a host whose memory serves four GPUs
+/// at 35 GB/s each.
 void assume_ranks(Rates& rates) {
   rates.peers = 300e9;
   rates.network = 45e9;
-  rates.host_memory = 180e9;
+  rates.host_memory = 140e9;
 }
 
 /// A rate that predictions can divide by: no unit of it comes near the bound.
@@ -57,9 +58,9 @@ Rates assumed_rates(DeviceKind kind, DType compute) {
     rates.device_bandwidth = 3.3e12;
     rates.to_device = rates.to_host = 54e9;
     rates.update = 5e9;
-    rates.to_device_beside = 0.45;
-    rates.to_host_beside = 0.67;
-    rates.update_beside = 0.8;
+    rates.to_device_beside = 0.58;
+    rates.to_host_beside = 0.86;
+    rates.update_beside = 0.72;
     rates.launch = 4e-6;
     rates.disk = 2e9;
     assume_ranks(rates);
