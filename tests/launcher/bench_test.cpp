@@ -131,7 +131,7 @@ TEST_F(Bench, MeasuresPredictsAndSaysWhereAStepWent) {
              "--trace", path("trace.json"), "--disk", folder_.path().string()}));
   ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
   for (const char* part :
-       {"products", "attention backward", "both at once", "AdamW on the host",
+       {"products", "attention backward", "both at once", "AdamW on the host", "all three at once",
         "host store: ", "first touch", "step: median", "of the ceiling", "MFU",
         "predicted: ", "error ", "exposed transfer", "exposed optimizer", "recompute", "gaps"})
     EXPECT_NE(outcome.out.find(part), std::string::npos) << part << " in\n" << outcome.out;
@@ -146,6 +146,10 @@ TEST_F(Bench, MeasuresPredictsAndSaysWhereAStepWent) {
         "update_elements_per_second", "update_bytes_per_second", "host_read_write_bytes_per_second",
         "launch_seconds", "disk_bytes_per_second"})
     EXPECT_GT(number(ceilings, rate), 0) << rate;
+  for (const char* part : {"to_device_beside", "to_host_beside", "update_beside"}) {
+    EXPECT_GT(number(ceilings, part), 0) << part;
+    EXPECT_LE(number(ceilings, part), 1) << part;
+  }
   // fp32: masters and two moments are read and written, the gradient is read.
   const double traffic = number(ceilings, "update_bytes_per_second");
   EXPECT_NEAR(traffic, 28 * number(ceilings, "update_elements_per_second"), 1e-6 * traffic);
@@ -224,6 +228,7 @@ TEST_F(Bench, RefusesBeforeItMeasures) {
   expect_refused({"--device-memory", "1MiB"}, "--device-memory");
   expect_refused({"--model", "nothing"}, "presets");
   expect_refused({"--data", path("text.txt")}, "--data");
+  expect_refused({"--gpus", "1000"}, "--gpus is 1000, but this machine has");
 }
 
 }  // namespace
