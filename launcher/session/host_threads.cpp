@@ -70,6 +70,17 @@ HostThreads choose_host_threads(const HostCores& cores, Index wanted, DeviceKind
   return threads;
 }
 
+std::string shortage(const HostThreads& threads, const HostCores& cores, int ranks) {
+  // Of one core's share of memory bandwidth four are not yet the memory's.
+  constexpr int kEnough = 4;
+  if (threads.count >= kEnough) return "";
+  const int count = cores.own.count;
+  return fmt::format(
+      "the GPU will wait for updates on the host, where {} thread{} work{}: {} allows {} core{}{}",
+      threads.count, threads.count == 1 ? "" : "s", threads.count == 1 ? "s" : "", cores.own.bound,
+      count, count == 1 ? "" : "s", ranks == 1 ? "" : fmt::format(", for {} ranks", ranks));
+}
+
 std::string describe(const HostThreads& threads) {
   return fmt::format("{} thread{} on the host{}{}", threads.count, threads.count == 1 ? "" : "s",
                      threads.placement.empty() ? "" : ", ", threads.placement);

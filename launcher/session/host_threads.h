@@ -43,6 +43,9 @@ struct HostThreads {
 /// @param ranks   of the run on this machine, of which this is number `rank`
 HostThreads choose_host_threads(const HostCores& cores, Index wanted, DeviceKind kind, int rank,
                                 int ranks);
+/// A warning where the host's updates will be what a GPU waits for, because this process may use so
+/// few of the machine's cores, and what keeps it to them; empty: it may use enough.
+std::string shortage(const HostThreads& threads, const HostCores& cores, int ranks);
 /// As text for the banner: "15 threads on the host, 14 of them pinned to processors 1-14".
 std::string describe(const HostThreads& threads);
 

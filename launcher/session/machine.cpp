@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "core/base/host_memory.h"
 
@@ -48,6 +49,10 @@ void choose_threads(Machine& machine, Index wanted) {
   machine.threads =
       choose_host_threads(cores, wanted, machine.kind, static_cast<int>(machine.share.rank),
                           static_cast<int>(machine.share.ranks));
+  if (machine.kind == DeviceKind::cuda && wanted == 0)
+    if (std::string note = shortage(machine.threads, cores, static_cast<int>(machine.share.ranks));
+        !note.empty())
+      machine.notes.push_back(std::move(note));
   if (machine.threads.count > cores.own.count)
     machine.notes.push_back(fmt::format("--threads {} share {} core{}, which is what {} allows",
                                         wanted, cores.own.count, cores.own.count == 1 ? "" : "s",

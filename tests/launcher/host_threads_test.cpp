@@ -59,6 +59,18 @@ TEST(HostThreads, OfOneCoreOrTwoAreOne) {
   EXPECT_EQ(beside_gpu(machine(1, 2)).count, 1) << "two hardware threads of one core";
 }
 
+TEST(HostThreads, AreTooFewBesideAGpuWhereTheProcessMayUseFewCores) {
+  HostCores two = machine(2);
+  two.own.bound = "the affinity mask";
+  EXPECT_EQ(shortage(beside_gpu(two), two, 1),
+            "the GPU will wait for updates on the host, where 1 thread works: the affinity mask "
+            "allows 2 cores");
+  EXPECT_NE(shortage(beside_gpu(machine(4)), machine(4), 1), "");
+  EXPECT_EQ(shortage(beside_gpu(machine(16)), machine(16), 1), "");
+  const std::string shared = shortage(beside_gpu(machine(16), 0, 0, 8), machine(16), 8);
+  EXPECT_NE(shared.find("16 cores, for 8 ranks"), std::string::npos) << shared;
+}
+
 TEST(HostThreads, OfRanksThatShareAMachineHaveCoresOfTheirOwn) {
   std::set<int> used;
   for (int rank = 0; rank < 8; ++rank) {
