@@ -101,7 +101,7 @@ class Simulator {
     double updated = begin_;
     for (std::size_t n = 0; n < finish_.size(); ++n) {
       const Instruction& i = body_.instructions[n];
-      const double begin = run(n);
+      const double begin = perform(n);
       observe(i, begin - begin_, finish_[n] - begin_);
       if (i.cost.host_elements == 0) continue;
       updating += finish_[n] - begin;
@@ -124,7 +124,7 @@ class Simulator {
 
  private:
   /// @returns when instruction `n` begins; it ends at finish_[n]
-  double run(std::size_t n) {
+  double perform(std::size_t n) {
     const Instruction& i = body_.instructions[n];
     double waits = 0;
     for (const Wait& wait : body_.waits_of(i)) {
@@ -157,10 +157,8 @@ class Simulator {
                        update * stretch(rates_.update_beside, use_.copying);
     if (cost.link_bytes == 0) return end;
     const auto bytes = static_cast<double>(cost.link_bytes);
-    const bool up =
-        i.stream == StreamId::offload || (i.stream == StreamId::spill && i.op == OpCode::spill);
-    return up ? to_host_.copy(end, bytes / rates_.to_host)
-              : to_device_.copy(end, bytes / rates_.to_device);
+    return goes_to_host(i) ? to_host_.copy(end, bytes / rates_.to_host)
+                           : to_device_.copy(end, bytes / rates_.to_device);
   }
 
   const InstructionList& body_;
