@@ -163,8 +163,8 @@ class Simulator {
 
   const InstructionList& body_;
   Rates rates_;
-  std::vector<double> previous_,
-      finish_;                           ///< ends of the last body's instructions and of this one's
+  std::vector<double> previous_;         ///< when each instruction of the last body ended
+  std::vector<double> finish_;           ///< and of this one
   std::array<double, kStreams> free_{};  ///< when each stream has done what it was given
   Link to_host_, to_device_;
   HostUse use_;  ///< of the last body
