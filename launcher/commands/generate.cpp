@@ -55,6 +55,7 @@ void generate(const GenerateOptions& options) {
   const Index context = choose_context(options, source.config, static_cast<Index>(prompt.size()));
 
   const Model model(source.config);
+  check_weights(source, model);
   const Machine machine =
       open_machine(options.machine, model, Presence::required, StoreContents::weights);
   Plan plan = plan_generation(options.machine, machine, model, context);

@@ -165,6 +165,10 @@ Preparation prepare(const RunOptions& options, Console& console) {
   if (run.resume) {
     run.resume.require_same_model(run.source.config);
     run.resume.require_same_options(run.decisions, options.checkpoints.accept_change);
+    // Where another one is taken in its place, it is an earlier one.
+    if (const Index step = run.resume.record().state.step; step > options.steps)
+      throw UserError(fmt::format("{} is of step {}, beyond --steps {}",
+                                  run.resume.folder().string(), step, options.steps));
     if (!run.key) run.key = run.resume.key(options.checkpoints.accept_change);
   }
   return run;
@@ -254,9 +258,6 @@ int train_together(const RunOptions& options, Preparation& run, const Model& mod
   } else {
     fill_store(store, run.source, options.seed, pool, console.bytes_progress("loading weights"));
   }
-  if (state.step > options.steps)
-    throw UserError(fmt::format("{} is of step {}, beyond --steps {}", run.resume.folder().string(),
-                                state.step, options.steps));
   const std::string key = plans.key;
   const Index pinned = plans.pinned_bytes();
   std::optional<CheckpointSaver> saver;  // before the engine, whose threads read through it
@@ -353,6 +354,7 @@ int train(const RunOptions& options) {
   Console console(/*quiet=*/place.rank > 0, bar);
   Preparation run = prepare(options, console);
   const Model model = part_of(run.source.config, ranks);
+  if (!run.resume) check_weights(run.source, model);
   Machine machine = open_machine(options.machine, model, Presence::required,
                                  StoreContents::training, node_share(place, ranks));
   Team team(place, ranks,

@@ -7,6 +7,7 @@
 
 #include "io/byte_tokenizer.h"
 #include "io/checkpoint/state_load.h"
+#include "io/weight_files.h"
 
 namespace megatrain::launcher {
 
@@ -36,11 +37,28 @@ ModelSource find_model(const std::string& name) {
   return source;
 }
 
+namespace {
+
+bool is_checkpoint(const fs::path& folder) { return io::file_exists(folder / io::kManifestName); }
+
+}  // namespace
+
+void check_weights(const ModelSource& source, const Model& model) {
+  if (!source.folder) return;
+  if (is_checkpoint(*source.folder)) {
+    const io::Checkpoint checkpoint(*source.folder);
+    (void)io::match_state(checkpoint.manifest(), checkpoint.folder(), model,
+                          io::LoadParts::weights);
+  } else {
+    (void)io::match_weights(io::WeightFiles(*source.folder), model);
+  }
+}
+
 void fill_store(HostStore& store, const ModelSource& source, std::uint64_t seed, ThreadPool& pool,
                 const io::Progress& progress) {
   if (!source.folder)
     initialize(store, seed, pool);
-  else if (io::file_exists(*source.folder / io::kManifestName))
+  else if (is_checkpoint(*source.folder))
     io::load_state(io::Checkpoint(*source.folder), store, io::LoadParts::weights, pool, progress);
   else
     io::load_weights(*source.folder, store, pool, progress);

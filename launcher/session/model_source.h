@@ -25,6 +25,11 @@ struct ModelSource {
 /// @throws UserError when `name` is neither a folder nor a preset, or as io::HfFolder does
 ModelSource find_model(const std::string& name);
 
+/// Checks, before memory is taken, all of the folder's weights that can be checked without reading
+/// them: headers, names, shapes, types and sizes. A preset has none.
+/// @throws UserError naming file, tensor, expected and actual, as fill_store() would
+void check_weights(const ModelSource& source, const Model& model);
+
 /// Reads the weights of the folder (a model's or a checkpoint's), or makes the preset's initial
 /// ones from `seed`.
 void fill_store(HostStore& store, const ModelSource& source, std::uint64_t seed, ThreadPool& pool,

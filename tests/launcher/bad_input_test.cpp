@@ -198,6 +198,28 @@ TEST_F(BadInput, KernelsOfAnotherDeviceAreRefusedBeforeMemoryIsTaken) {
   EXPECT_EQ(outcome.out, "") << "the plan is already shown";
 }
 
+/// Memory may take minutes to get.
+TEST_F(BadInput, WeightsAreLookedAtBeforeMemoryIsTaken) {
+  ASSERT_EQ(run_program(train("other", small({"--steps", "2", "--save-every", "2"}))).exit_code, 0);
+  const std::string weights = path("other/model/model.safetensors");
+  const std::string shard = path("other/checkpoints/step_00000002/shard_00000.h5");
+  for (const std::string& file : {weights, shard}) {
+    fs::resize_file(file, fs::file_size(file) - 1000);
+    const std::string model = fs::path(file).parent_path();
+    const std::string name = fs::path(file).filename();
+    for (const auto& arguments :
+         {train("run", small({"--steps", "1", "--model", model})),
+          std::vector<std::string>{"generate", "--model", model, "--device", "cpu", "--prompt", "x",
+                                   "--host-memory", "1MiB"}}) {
+      const Outcome outcome = run_program(arguments);
+      EXPECT_EQ(outcome.exit_code, 2);
+      EXPECT_NE(outcome.err.find(name), std::string::npos) << outcome.err;
+      EXPECT_EQ(outcome.out, "") << "the plan is already shown";
+    }
+  }
+  EXPECT_FALSE(fs::exists(path("run")));
+}
+
 TEST_F(BadInput, AContextLongerThanTheModelReaches) {
   expect_refused({"generate", "--model", "llama-tiny", "--device", "cpu", "--prompt", "x",
                   "--context", "100000"},

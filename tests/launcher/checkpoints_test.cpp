@@ -160,6 +160,14 @@ TEST_F(Checkpoints, ChangedOptionsAreRefusedUnlessAcceptedByName) {
   EXPECT_NE(data.err.find("data-content"), std::string::npos) << data.err;
 }
 
+TEST_F(Checkpoints, FewerStepsThanAreDoneAreRefusedBeforeMemoryIsTaken) {
+  expect_done(run("a"));
+  const Outcome refused = run_program(run("a", {"--steps", "7", "--accept-change", "steps"}));
+  EXPECT_EQ(refused.exit_code, 2);
+  EXPECT_NE(refused.err.find("beyond --steps 7"), std::string::npos) << refused.err;
+  EXPECT_EQ(refused.out, "") << "the plan is already shown";
+}
+
 TEST_F(Checkpoints, AnotherFolderGoesOnFromANamedOne) {
   expect_done(run("a"));
   const auto before = files_in(path("a"));
