@@ -3,11 +3,16 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <array>
 #include <cerrno>
 #include <optional>
+#include <string>
+#include <string_view>
 #include <system_error>
+#include <utility>
 
 #include "core/base/types.h"
 #include "io/checkpoint/checkpoint_folder.h"
@@ -33,14 +38,70 @@ Index bytes_in(const fs::path& path) {
   return bytes;
 }
 
+[[noreturn]] void refuse(const std::string& folder, std::string_view act, int error) {
+  throw UserError(
+      fmt::format("--out {} cannot {}: {}", folder, act, std::generic_category().message(error)));
+}
+
 }  // namespace
+
+FolderHold::FolderHold(const RunFolder& folder)
+    : name_(folder.path.string()), path_(fs::absolute(folder.path)) {
+  if (!path_.has_filename()) path_ = path_.parent_path();  // a slash at the end
+  fs::path there = path_;
+  while (!io::file_exists(there) && there.has_relative_path()) there = there.parent_path();
+  if (there == path_ && !fs::is_directory(there))
+    throw UserError(fmt::format("--out {} is a file; name a folder", name_));
+  if (!fs::is_directory(there)) refuse(name_, "be made", ENOTDIR);
+  if (::access(there.c_str(), W_OK | X_OK) != 0) refuse(name_, "be written", errno);
+  lock();
+}
+
+FolderHold::~FolderHold() {
+  // While it is still locked. Folders that hold something stay.
+  for (; !made_.empty(); made_.pop_back()) ::rmdir(made_.back().c_str());
+}
+
+void FolderHold::lock() {
+  io::FileDescriptor folder(::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (folder.get() < 0 && errno == ENOENT) return;
+  if (folder.get() < 0) refuse(name_, "be opened", errno);
+  // Where the file system has no locks, the run goes on without.
+  if (::flock(folder.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+    throw UserError(fmt::format("another run is at work in --out {}", name_));
+  // One that was refused may have removed the folder that it had made.
+  struct stat locked{};
+  struct stat named{};
+  if (::fstat(folder.get(), &locked) == 0 && ::stat(path_.c_str(), &named) == 0 &&
+      locked.st_dev == named.st_dev && locked.st_ino == named.st_ino)
+    lock_ = std::move(folder);
+}
+
+bool FolderHold::make() {
+  if (lock_) return false;
+  // Another run may make and remove the same folders at the same time.
+  constexpr int kMostTries = 100;
+  for (int tries = 0; !lock_; ++tries) {
+    if (tries == kMostTries) refuse(name_, "be made", ENOENT);
+    std::vector<fs::path> missing;  // innermost first
+    for (fs::path one = path_; !io::file_exists(one) && one.has_relative_path();
+         one = one.parent_path())
+      missing.push_back(one);
+    for (; !missing.empty(); missing.pop_back()) {
+      if (::mkdir(missing.back().c_str(), 0777) == 0)
+        made_.push_back(missing.back());
+      else if (errno != EEXIST && errno != ENOENT)
+        refuse(name_, "be made", errno);
+    }
+    lock();
+  }
+  return true;
+}
 
 bool RunFolder::holds(const fs::path& other) const { return io::lies_in(other, path); }
 
 void check_run_folder(const RunFolder& folder, bool overwrite, const fs::path& source) {
   const fs::path& path = folder.path;
-  if (io::file_exists(path) && !fs::is_directory(path))
-    throw UserError(fmt::format("--out {} is a file; name a folder", path.string()));
   for (const fs::path& file : files_of(folder)) {
     if (!io::file_exists(file)) continue;
     if (!overwrite)
@@ -70,22 +131,13 @@ bool died_before_saving(const RunFolder& folder) {
   return !io::file_exists(folder.model()) && io::CheckpointFolder(folder.checkpoints()).is_empty();
 }
 
-io::FileDescriptor begin_run_folder(const RunFolder& folder, std::int64_t bytes, bool keeps) {
+void clear_run_folder(const RunFolder& folder, std::int64_t bytes) {
   require_disk_space(folder, bytes);
   std::error_code error;
-  fs::create_directories(folder.path, error);
-  if (error) io::throw_system_error("create", folder.path, error.value());
-  io::FileDescriptor lock(::open(folder.path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (lock.get() < 0) io::throw_system_error("open", folder.path, errno);
-  // Where the file system has no locks, the run goes on without.
-  if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
-    throw UserError(fmt::format("another run is at work in --out {}", folder.path.string()));
-  if (keeps) return lock;
   for (const fs::path& file : files_of(folder)) {
     fs::remove_all(file, error);
     if (error) io::throw_system_error("remove", file, error.value());
   }
-  return lock;
 }
 
 }  // namespace megatrain::launcher

@@ -3,6 +3,8 @@
 /// The folder that a training run writes.
 
 #include <filesystem>
+#include <string>
+#include <vector>
 
 #include "io/file.h"
 
@@ -20,8 +22,33 @@ struct RunFolder {
   [[nodiscard]] bool holds(const std::filesystem::path& other) const;
 };
 
-/// Refuses a folder that holds an earlier run, unless it is to be overwritten, or that lies where
-/// nothing can be written. Changes nothing.
+/// A run's hold on its folder: no other may write there while it lives.
+class FolderHold {
+ public:
+  /// Locks the folder if it is there. Changes nothing.
+  /// @throws UserError when another run is at work there, or when nothing can be written there
+  explicit FolderHold(const RunFolder& folder);
+  /// Removes what make() made, where nothing came into it.
+  ~FolderHold();
+  FolderHold(const FolderHold&) = delete;
+  FolderHold& operator=(const FolderHold&) = delete;
+
+  /// Makes the folder and locks it, where it was not there.
+  /// @returns whether it does so: what is in the folder now, came while nobody held it
+  /// @throws UserError as the constructor
+  bool make();
+
+ private:
+  /// Does nothing where the folder is not there.
+  void lock();
+
+  std::string name_;  ///< as --out has it
+  std::filesystem::path path_;
+  std::vector<std::filesystem::path> made_;  ///< outermost first
+  io::FileDescriptor lock_;
+};
+
+/// Refuses a folder that holds an earlier run, unless it is to be overwritten. Changes nothing.
 /// @param source  what the run starts from, if it is a folder: it must not be overwritten either
 /// @throws UserError
 void check_run_folder(const RunFolder& folder, bool overwrite, const std::filesystem::path& source);
@@ -36,12 +63,9 @@ void require_disk_space(const RunFolder& folder, std::int64_t bytes);
 /// when it is replaced. @throws UserError when that cannot be seen
 bool died_before_saving(const RunFolder& folder);
 
-/// Makes the folder and removes what an earlier run left, once it is sure that there is room.
+/// Removes what an earlier run left, once it is sure that there is room. The folder is held.
 /// @param bytes  of the model
-/// @param keeps  the earlier run is to go on: nothing is removed
-/// @returns the folder's lock: no other run may write there while it lives
-/// @throws UserError before anything is removed, as require_disk_space does, and when another run
-///         is at work there
-io::FileDescriptor begin_run_folder(const RunFolder& folder, std::int64_t bytes, bool keeps);
+/// @throws UserError before anything is removed, as require_disk_space does
+void clear_run_folder(const RunFolder& folder, std::int64_t bytes);
 
 }  // namespace megatrain::launcher

@@ -5,6 +5,7 @@
 #include <csignal>
 #include <exception>
 #include <filesystem>
+#include <memory>
 #include <optional>
 
 #include "core/base/host_memory.h"
@@ -12,6 +13,7 @@
 #include "core/store/host_store.h"
 #include "core/train/trainer.h"
 #include "io/atomic_file.h"
+#include "io/checkpoint/peers.h"
 #include "io/folder.h"
 #include "launcher/console.h"
 #include "launcher/exit_codes.h"
@@ -189,14 +191,42 @@ std::string common_configuration(const RunOptions& options, const Preparation& r
                     options.checkpoints.save_every, options.check_replicas);
 }
 
-/// Makes the run folder. Loading took its time: another run may have begun there meanwhile.
-io::FileDescriptor begin(const Preparation& run, Index model_bytes, const std::string& config,
-                         const std::string& key) {
-  check_folder(run);
-  io::FileDescriptor lock = begin_run_folder(run.folder, model_bytes, run.continues);
+/// What the rank that leads has of the run folder.
+struct Claim {
+  std::unique_ptr<FolderHold> hold;  ///< nullptr: another rank's, or refused
+  std::exception_ptr refusal;        ///< that the others are to be told
+};
+
+/// Comes before anything in the folder is looked at: another run may be at work there.
+Claim claim(const RunFolder& folder, const parallel::ProcessPlace& place) {
+  if (place.rank > 0) return {};
+  try {
+    return {.hold = std::make_unique<FolderHold>(folder), .refusal = nullptr};
+  } catch (const UserError&) {
+    if (place.world == 1) throw;
+    return {.hold = nullptr, .refusal = std::current_exception()};
+  }
+}
+
+/// Where the folder was not there to be held, it is made. @throws UserError on all ranks
+void take_folder(const RunOptions& options, const Preparation& run, const Claim& claim,
+                 Team& team) {
+  io::agree(team.peers(), "the run folder", [&]() -> std::string {
+    if (claim.hold && claim.hold->make())
+      check_run_folder(run.folder, options.overwrite, run.source.folder.value_or(""));
+    return {};
+  });
+}
+
+/// Makes room in the run folder for what this run writes, and begins with what it is.
+void begin(const Preparation& run, Index model_bytes, const std::string& config,
+           const std::string& key) {
+  if (run.continues)
+    require_disk_space(run.folder, model_bytes);
+  else
+    clear_run_folder(run.folder, model_bytes);
   io::write_file(run.folder.config(), config);
   io::write_file(run.folder.key(), key);
-  return lock;
 }
 
 /// Whether to stop, the same on all ranks at each boundary.
@@ -221,8 +251,13 @@ class StopRequests {
 };
 
 /// From the ranks' meeting to the end.
-int train_together(const RunOptions& options, Preparation& run, const Model& model,
-                   Machine& machine, Team& team, StopSignals& signals, Console& console) {
+int train_together(const RunOptions& options, Preparation& run, const Claim& claim,
+                   const Model& model, Machine& machine, Team& team, StopSignals& signals,
+                   Console& console) {
+  io::agree(team.peers(), "the claim to the run folder", [&]() -> std::string {
+    if (claim.refusal) std::rethrow_exception(claim.refusal);
+    return {};
+  });
   const DataRanks& ranks = team.data();
   StepGroups groups = team.connect();
   measure_again(machine, options.machine);
@@ -232,6 +267,7 @@ int train_together(const RunOptions& options, Preparation& run, const Model& mod
   const Index model_bytes = model.whole_parameter_count() * size_of(machine.compute);
   require_disk_space(run.folder, model_bytes);
   const std::string config = resolved_config(options, machine, plans, model);
+  take_folder(options, run, claim, team);
 
   print_banner(console, run.source, model, machine, plans, predict(options, machine, plans.train));
   print_data(console, run.data);
@@ -279,11 +315,10 @@ int train_together(const RunOptions& options, Preparation& run, const Model& mod
       SaveShare{team.peers(), ranks.writes()});
   // Until here there is nothing to save, and a signal just ends the program.
   signals.training_begins();
-  io::FileDescriptor lock;
   std::optional<MetricsFile> file;
   if (team.leads()) {
     warn_of_disk(console, run.folder, options.checkpoints, io::state_bytes(model), model_bytes);
-    lock = begin(run, model_bytes, config, key);
+    begin(run, model_bytes, config, key);
     checkpoints.remove_leftovers();
     // A process that was killed may have published one, and not have said so.
     if (run.continues && checkpoints.finished().front() == state.step)
@@ -352,7 +387,9 @@ int train(const RunOptions& options) {
   // mpirun gives its ranks a terminal, wherever its own output goes.
   const bool bar = place.source != parallel::PlaceSource::mpi;
   Console console(/*quiet=*/place.rank > 0, bar);
-  Preparation run = prepare(options, console);
+  const Claim folder = claim(RunFolder{options.out}, place);
+  Console silent(/*quiet=*/true);
+  Preparation run = prepare(options, folder.refusal ? silent : console);
   const Model model = part_of(run.source.config, ranks);
   if (!run.resume) check_weights(run.source, model);
   Machine machine = open_machine(options.machine, model, Presence::required,
@@ -362,7 +399,7 @@ int train(const RunOptions& options) {
              .configuration = common_configuration(options, run),
              .device = machine.device.get()});
   try {
-    return train_together(options, run, model, machine, team, signals, console);
+    return train_together(options, run, folder, model, machine, team, signals, console);
   } catch (const std::exception& error) {
     if (team.alone()) throw;
     team.fail(error.what());

@@ -226,12 +226,14 @@ TEST_F(BadInput, AContextLongerThanTheModelReaches) {
                  {"--context is 100000", "llama-tiny", "at most that many"});
 }
 
-TEST_F(BadInput, OutIsAFile) {
+TEST_F(BadInput, OutIsAFileOrCannotBeMade) {
   write_text(path("file"), "");
-  std::vector<std::string> arguments = train("file", small({"--steps", "1"}));
-  const Outcome outcome = run_program(arguments);
-  EXPECT_EQ(outcome.exit_code, 2);
-  EXPECT_NE(outcome.err.find("is a file"), std::string::npos) << outcome.err;
+  for (const char* out : {"file", "file/x"}) {
+    const Outcome outcome = run_program(train(out, small({"--steps", "1"})));
+    EXPECT_EQ(outcome.exit_code, 2);
+    EXPECT_NE(outcome.err.find("--out " + path(out)), std::string::npos) << outcome.err;
+    EXPECT_EQ(outcome.out, "") << "the plan is already shown";
+  }
 }
 
 }  // namespace

@@ -270,6 +270,8 @@ TEST_F(Checkpoints, TwoRunsNeverShareAFolder) {
   const Outcome second = run_program(run("a", {"--steps", "100000", "--save-every", "50000"}));
   EXPECT_EQ(second.exit_code, 2);
   EXPECT_NE(second.err.find("another run is at work"), std::string::npos) << second.err;
+  EXPECT_EQ(second.err.find("begins anew"), std::string::npos) << second.err;
+  EXPECT_EQ(second.out, "") << "it has begun to take memory";
   first.signal(SIGTERM);
   EXPECT_EQ(first.wait().exit_code, 75);
 }

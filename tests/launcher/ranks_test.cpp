@@ -122,6 +122,21 @@ TEST_F(RankFaults, AnotherConfigurationIsRefused) {
   }
 }
 
+/// The one that leads is refused, and all know why.
+TEST_F(RankFaults, TwoRunsNeverShareAFolder) {
+  const std::vector<std::string> command = long_run("shared", {"--save-every", "1000000"});
+  Started first(command);
+  ASSERT_TRUE(first.says("loss", 2));
+  auto second = parallel::start_ranks(2, 2, command);
+  for (Started& rank : second) {
+    EXPECT_EQ(rank.wait(), 2) << rank.output();
+    EXPECT_TRUE(says(rank.output(), "another run is at work"));
+    EXPECT_FALSE(says(rank.output(), "begins anew")) << rank.output();
+  }
+  first.signal(SIGTERM);
+  EXPECT_EQ(first.wait(), 75);
+}
+
 /// The same names of files, but one rank sees other data.
 TEST_F(RankFaults, UnevenDataAreRefused) {
   write_text(path("short.txt"), read_file(path("text.txt")).substr(100));

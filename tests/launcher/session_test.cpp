@@ -59,11 +59,11 @@ TEST_F(RunFolders, ARunThatDoesNotFitTheDiskLeavesTheEarlierOneWhole) {
   for (const fs::path& file :
        {folder.metrics(), folder.config(), folder.key(), folder.model() / "model.safetensors"})
     write_text(file, "an earlier run");
-  EXPECT_THROW(begin_run_folder(folder, Index{1} << 60, false), UserError);
+  EXPECT_THROW(clear_run_folder(folder, Index{1} << 60), UserError);
   for (const fs::path& file :
        {folder.metrics(), folder.config(), folder.key(), folder.model() / "model.safetensors"})
     EXPECT_EQ(read_file(file), "an earlier run") << file;
-  begin_run_folder(folder, 1, false);
+  clear_run_folder(folder, 1);
   EXPECT_TRUE(fs::is_empty(folder.path));
 }
 
@@ -72,6 +72,31 @@ TEST_F(RunFolders, TheDiskOfAFolderThatIsNotThereYetIsAskedAndNothingIsMade) {
   EXPECT_THROW(require_disk_space(folder, Index{1} << 60), UserError);
   EXPECT_NO_THROW(require_disk_space(folder, 1));
   EXPECT_FALSE(fs::exists(path("new")));
+}
+
+TEST_F(RunFolders, AreHeldByOneAndLeaveNothingBehindThatHoldsNothing) {
+  fs::create_directories(path("there"));
+  const RunFolder folder{path("there/deeper/run/")};
+  {
+    FolderHold first(folder);
+    FolderHold second(folder);
+    EXPECT_TRUE(fs::is_empty(path("there"))) << "to look changes nothing";
+    EXPECT_TRUE(first.make());
+    EXPECT_FALSE(first.make());
+    EXPECT_TRUE(fs::is_directory(folder.path));
+    EXPECT_THROW(second.make(), UserError);
+    EXPECT_THROW(FolderHold{folder}, UserError);
+  }
+  EXPECT_TRUE(fs::is_empty(path("there")));
+  {
+    FolderHold hold(folder);
+    hold.make();
+    write_text(folder.config(), "");
+  }
+  EXPECT_TRUE(fs::exists(folder.config()));
+  EXPECT_NO_THROW(FolderHold{folder}) << "it ends with its holder";
+  fs::create_symlink(path("nowhere"), path("link"));
+  EXPECT_THROW(FolderHold{RunFolder{path("link")}}.make(), UserError);
 }
 
 TEST(Peak, IsMeasuredWithProductsThatTwoCoresDoInMilliseconds) {
