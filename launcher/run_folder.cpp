@@ -127,6 +127,21 @@ void require_disk_space(const RunFolder& folder, std::int64_t bytes) {
         format_bytes(bytes), folder.path.string(), format_bytes(*available)));
 }
 
+void require_checkpoint_space(const RunFolder& folder, std::int64_t bytes, bool clears) {
+  std::optional<Index> available = io::available_disk(folder.checkpoints());
+  if (!available) return;  // it will show when writing
+  if (clears)
+    for (const fs::path& file : files_of(folder)) *available += bytes_in(file);
+  else
+    for (const fs::path& left : io::CheckpointFolder(folder.checkpoints()).leftovers())
+      *available += bytes_in(left);
+  if (*available < bytes)
+    throw UserError(fmt::format(
+        "a checkpoint takes {}, but the disk of {} has {} left: every save would fail. Free some "
+        "space, write elsewhere (--out), or save none (--save-every 0)",
+        format_bytes(bytes), folder.checkpoints().string(), format_bytes(*available)));
+}
+
 bool died_before_saving(const RunFolder& folder) {
   return !io::file_exists(folder.model()) && io::CheckpointFolder(folder.checkpoints()).is_empty();
 }

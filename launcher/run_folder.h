@@ -59,6 +59,13 @@ void check_run_folder(const RunFolder& folder, bool overwrite, const std::filesy
 /// @throws UserError
 void require_disk_space(const RunFolder& folder, std::int64_t bytes);
 
+/// Refuses a run on whose disk not even one checkpoint fits: every save would fail. What goes
+/// before the first is written counts as free. Changes nothing.
+/// @param bytes   of a checkpoint
+/// @param clears  what an earlier run left goes, its finished checkpoints among it
+/// @throws UserError
+void require_checkpoint_space(const RunFolder& folder, std::int64_t bytes, bool clears);
+
 /// Whether an earlier run, if there was one, was ended before it saved anything: nothing is lost
 /// when it is replaced. @throws UserError when that cannot be seen
 bool died_before_saving(const RunFolder& folder);

@@ -79,9 +79,15 @@ void CheckpointFolder::published(Index step, const Retention& retention) const {
   if (failure) std::rethrow_exception(failure);
 }
 
-void CheckpointFolder::remove_leftovers() const {
+std::vector<fs::path> CheckpointFolder::leftovers() const {
+  std::vector<fs::path> paths;
   for (const std::string& name : names_in(path_))
-    if (is_leftover(name)) remove_checkpoint(path_ / name);
+    if (is_leftover(name)) paths.push_back(path_ / name);
+  return paths;
+}
+
+void CheckpointFolder::remove_leftovers() const {
+  for (const fs::path& path : leftovers()) remove_checkpoint(path);
 }
 
 }  // namespace megatrain::io

@@ -31,6 +31,8 @@ class CheckpointFolder {
   /// Names the newest checkpoint in PATH/latest, for people and scripts, and removes the finished
   /// ones that are not to be kept, as many as can be. @throws UserError, Error
   void published(Index step, const Retention& retention) const;
+  /// What killed processes left half-written. @throws UserError as finished()
+  [[nodiscard]] std::vector<std::filesystem::path> leftovers() const;
   /// Removes what killed processes left half-written. No save may be under way.
   void remove_leftovers() const;
 

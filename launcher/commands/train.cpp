@@ -208,11 +208,22 @@ Claim claim(const RunFolder& folder, const parallel::ProcessPlace& place) {
   }
 }
 
+/// Whether the run saves, and no checkpoint goes before the first that it saves.
+bool needs_room_to_save(const RunOptions& options, const Preparation& run) {
+  if (options.checkpoints.save_every == 0) return false;
+  if (!run.continues) return true;
+  const auto there = std::ssize(io::CheckpointFolder(run.folder.checkpoints()).finished());
+  return there <= options.checkpoints.keep_last && run.resume.record().state.step < options.steps;
+}
+
 /// Where the folder was not there to be held, it is made. @throws UserError on all ranks
 void take_folder(const RunOptions& options, const Preparation& run, const Claim& claim,
-                 Team& team) {
+                 Index state_bytes, Team& team) {
   io::agree(team.peers(), "the run folder", [&]() -> std::string {
-    if (claim.hold && claim.hold->make())
+    if (!claim.hold) return {};
+    if (needs_room_to_save(options, run))
+      require_checkpoint_space(run.folder, state_bytes, !run.continues);
+    if (claim.hold->make())
       check_run_folder(run.folder, options.overwrite, run.source.folder.value_or(""));
     return {};
   });
@@ -267,7 +278,7 @@ int train_together(const RunOptions& options, Preparation& run, const Claim& cla
   const Index model_bytes = model.whole_parameter_count() * size_of(machine.compute);
   require_disk_space(run.folder, model_bytes);
   const std::string config = resolved_config(options, machine, plans, model);
-  take_folder(options, run, claim, team);
+  take_folder(options, run, claim, io::state_bytes(model), team);
 
   print_banner(console, run.source, model, machine, plans, predict(options, machine, plans.train));
   print_data(console, run.data);

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <map>
+#include <optional>
 #include <set>
 #include <thread>
 
@@ -46,6 +47,23 @@ class Checkpoints : public RunTest {
     Outcome outcome = run_program(arguments);
     EXPECT_EQ(outcome.exit_code, 0) << outcome.err << outcome.out;
     return outcome;
+  }
+  /// Runs it with a disk of that size at "disk", in a name space where that is allowed; then a
+  /// shell's `after`, which must succeed. nullopt: nothing can be mounted here.
+  std::optional<Outcome> run_on_disk(const std::string& size,
+                                     const std::vector<std::string>& arguments,
+                                     const std::string& after, const std::string& before = "true") {
+    fs::create_directories(path("disk"));
+    const std::string mount = "unshare -rm sh -c 'mount -t tmpfs -o size=" + size + " none " +
+                              path("disk") + " && " + before + " && { ";
+    if (std::system((mount + "true; }' 2> /dev/null").c_str()) != 0) return std::nullopt;
+    std::string command = program_path();
+    for (const std::string& argument : arguments) command += " " + argument;
+    const std::string script = mount + command + " > " + path("out") + " 2> " + path("err") +
+                               "; echo $? > " + path("code") + "; " + after + "; }'";
+    EXPECT_EQ(std::system(script.c_str()), 0) << after;
+    return Outcome{std::stoi(read_file(path("code"))), read_file(path("out")),
+                   read_file(path("err"))};
   }
   void expect_same_run(const std::string& a, const std::string& b) {
     EXPECT_TRUE(files_in(path(a) + "/model") == files_in(path(b) + "/model"));
@@ -277,26 +295,40 @@ TEST_F(Checkpoints, TwoRunsNeverShareAFolder) {
 }
 
 TEST_F(Checkpoints, ADiskWithRoomForOneKeepsIt) {
-  // A disk of our own, in a name space where that is allowed.
-  const std::string mount =
-      "unshare -rm sh -c 'mount -t tmpfs -o size=36m none " + path("") + "/disk && ";
-  fs::create_directories(path("disk"));
-  if (std::system((mount + "true' 2> /dev/null").c_str()) != 0)
-    GTEST_SKIP() << "no file system can be mounted here";
-  std::string command;
-  for (const std::string& argument : run("disk/a", {"--shard-size", "1GiB"}))
-    command += " " + argument;
-  const std::string script =
-      mount + program_path() + command + " > " + path("out") + " 2> " + path("err") +
-      "; echo $? > " + path("code") + "; ls " + path("disk/a/checkpoints") + " > " + path("names") +
-      "; " + program_path() + " verify " + path("disk/a/checkpoints/step_00000004") + "'";
-  EXPECT_EQ(std::system(script.c_str()), 0) << "the first checkpoint is not whole";
-  EXPECT_EQ(read_file(path("code")), "2\n");
+  const auto ended =
+      run_on_disk("36m", run("disk/a", {"--shard-size", "1GiB"}),
+                  "ls " + path("disk/a/checkpoints") + " > " + path("names") + "; " +
+                      program_path() + " verify " + path("disk/a/checkpoints/step_00000004"));
+  if (!ended) GTEST_SKIP() << "no file system can be mounted here";
+  EXPECT_EQ(ended->exit_code, 2);
   EXPECT_EQ(read_file(path("names")), "latest\nstep_00000004\n");
-  const std::string err = read_file(path("err"));
-  EXPECT_NE(err.find("No space left"), std::string::npos) << err;
-  EXPECT_NE(err.find("training goes on"), std::string::npos) << err;
-  EXPECT_NE(read_file(path("out")).find("done after 12 of 12"), std::string::npos);
+  EXPECT_NE(ended->err.find("No space left"), std::string::npos) << ended->err;
+  EXPECT_NE(ended->err.find("training goes on"), std::string::npos) << ended->err;
+  EXPECT_NE(ended->out.find("done after 12 of 12"), std::string::npos);
+}
+
+TEST_F(Checkpoints, ADiskWithRoomForNoneIsRefusedBeforeMemoryIsTaken) {
+  const auto refused = run_on_disk("16m", run("disk/a"), "test ! -e " + path("disk/a"));
+  if (!refused) GTEST_SKIP() << "no file system can be mounted here";
+  EXPECT_EQ(refused->exit_code, 2);
+  for (const std::string& part :
+       {path("disk/a"), std::string("19.15 MiB"), std::string("16.00 MiB"), std::string("--out"),
+        std::string("--save-every 0")})
+    EXPECT_NE(refused->err.find(part), std::string::npos) << part << refused->err;
+  EXPECT_EQ(refused->out, "") << "the plan is already shown";
+  const auto saves_none = run_on_disk("16m", run("disk/a", {"--save-every", "0"}), "true");
+  EXPECT_EQ(saves_none->exit_code, 0) << saves_none->err;
+}
+
+/// What goes when the run begins is no reason to refuse it.
+TEST_F(Checkpoints, ADiskThatAnEarlierRunFillsHasRoomForTheNext) {
+  const std::string leave = "mkdir -p " + path("disk/a/checkpoints/step_00000004.megatrain.tmp") +
+                            " && head -c 20000000 /dev/zero > " +
+                            path("disk/a/checkpoints/step_00000004.megatrain.tmp/shard_00000.h5");
+  const auto anew =
+      run_on_disk("36m", run("disk/a", {"--save-every", "12", "--steps", "12"}), "true", leave);
+  if (!anew) GTEST_SKIP() << "no file system can be mounted here";
+  EXPECT_EQ(anew->exit_code, 0) << anew->err;
 }
 
 TEST_F(Checkpoints, OfEverySoManyStepsStay) {
