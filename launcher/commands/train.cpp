@@ -24,6 +24,7 @@
 #include "launcher/run_folder.h"
 #include "launcher/session/banner.h"
 #include "launcher/session/checkpoint_saver.h"
+#include "launcher/session/failures.h"
 #include "launcher/session/measure/peak.h"
 #include "launcher/session/model_source.h"
 #include "launcher/session/plans.h"
@@ -350,34 +351,43 @@ int train_together(const RunOptions& options, Preparation& run, const Claim& cla
     return step == traced ? &trace : nullptr;
   };
   const auto stop = [&] { return requests.stop(sink.failure() != nullptr); };
-  std::exception_ptr failure;
+  std::exception_ptr broken;
   try {
     trainer.run(sink, stop, before_step, &*saver);
   } catch (const Error&) {
     // Bad data, or gradients that stay infinite: what was learned before is whole, and is kept.
     // Several ranks keep their checkpoints: one may have failed alone.
     if (!team.alone()) throw;
-    failure = std::current_exception();
+    broken = std::current_exception();
     engine.flush();
     engine.finish_snapshot();
   }
+  Failures failures;
+  failures.add(sink.failure());  // of a step, before what its boundary may have met
+  failures.add(broken);
   team.at_work("saving the model");
   steps.finish();
-  const bool saved = saver->finish();
-  io::export_model(store, run.source.side_files,
-                   {.folder = run.folder.model(),
-                    .type = machine.compute,
-                    .replace = run.continues,
-                    .peers = &team.peers(),
-                    .writes = ranks.writes()},
-                   pool, console.bytes_progress("saving the model"));
+  bool saved = true;
+  failures.collect([&] { saved = saver->finish(); });
+  bool exported = false;
+  failures.collect([&] {
+    io::export_model(store, run.source.side_files,
+                     {.folder = run.folder.model(),
+                      .type = machine.compute,
+                      .replace = run.continues,
+                      .peers = &team.peers(),
+                      .writes = ranks.writes()},
+                     pool, console.bytes_progress("saving the model"));
+    exported = true;
+  });
   const Index done = trainer.state().step;
-  console.line(fmt::format("{} after {} of {} steps; the model is in {}",
-                           done < options.steps ? "stopped" : "done", done, options.steps,
-                           run.folder.model().string()));
-  if (team.leads() && !trace.spans.empty()) io::write_file(*options.trace, trace.to_json());
-  if (sink.failure()) failure = sink.failure();
-  if (failure) std::rethrow_exception(failure);
+  console.line(fmt::format("{} after {} of {} steps; {}", done < options.steps ? "stopped" : "done",
+                           done, options.steps,
+                           exported ? fmt::format("the model is in {}", run.folder.model().string())
+                                    : "the model could not be saved"));
+  if (team.leads() && !trace.spans.empty())
+    failures.collect([&] { io::write_file(*options.trace, trace.to_json()); });
+  failures.rethrow();
   if (!saved)
     // What is to be mended: the same run again would do no better.
     throw UserError(

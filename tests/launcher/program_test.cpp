@@ -254,6 +254,12 @@ TEST_F(Runs, AFullDiskLeavesNothingHalfWritten) {
   const std::size_t steps = series(path("metrics/metrics.jsonl"), "loss").size();
   EXPECT_GT(steps, 2u);
   EXPECT_LT(steps, 100u);
+  // What ended it comes first, then what became of the model.
+  const auto cause = metrics.err.find("metrics.jsonl");
+  EXPECT_NE(cause, std::string::npos) << metrics.err;
+  EXPECT_GT(metrics.err.find("model.safetensors"), cause) << metrics.err;
+  EXPECT_NE(metrics.err.find("model.safetensors"), std::string::npos) << metrics.err;
+  EXPECT_NE(metrics.out.find("the model could not be saved"), std::string::npos) << metrics.out;
   EXPECT_FALSE(fs::exists(path("metrics/model")));
 }
 

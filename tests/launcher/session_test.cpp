@@ -4,6 +4,7 @@
 
 #include "launcher/console.h"
 #include "launcher/run_folder.h"
+#include "launcher/session/failures.h"
 #include "launcher/session/measure/peak.h"
 #include "tests/launcher/run_test.h"
 
@@ -49,6 +50,29 @@ TEST(StepConsole, NeverHidesASkippedStep) {
   const std::string text = ::testing::internal::GetCapturedStdout();
   EXPECT_NE(text.find("SKIPPED"), std::string::npos) << text;
   EXPECT_EQ(lines_of(text).size(), 3u) << text;
+}
+
+TEST(Failures, AreToldFromTheFirstToTheLastAndTheFirstSaysOfWhatKind) {
+  EXPECT_NO_THROW(Failures().rethrow());
+  const auto message = [](const std::vector<std::function<void()>>& acts) -> std::string {
+    Failures failures;
+    failures.add(nullptr);
+    for (const auto& act : acts) failures.collect(act);
+    try {
+      failures.rethrow();
+    } catch (const UserError& error) {
+      return std::string("user: ") + error.what();
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  const auto fails = [] { throw Error("the disk fails"); };
+  const auto refuses = [] { throw UserError("the disk is full"); };
+  EXPECT_EQ(message({[] {}}), "");
+  EXPECT_EQ(message({[] {}, refuses}), "user: the disk is full");
+  EXPECT_EQ(message({fails, refuses}), "the disk fails\nthen: the disk is full");
+  EXPECT_EQ(message({refuses, fails}), "user: the disk is full\nthen: the disk fails");
 }
 
 using RunFolders = RunTest;
