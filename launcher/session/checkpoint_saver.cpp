@@ -84,7 +84,7 @@ StateReader* CheckpointSaver::begin(const TrainState& state, bool ending) {
     save_ = std::make_unique<io::BackgroundSave>(store_, std::move(save), blocks_, kCopyThreads);
     saved_step_ = state.step;
   } catch (const Error& error) {
-    report_failure(error.what());
+    report_failure(error);
   }
   return save_.get();
 }
@@ -108,18 +108,21 @@ void CheckpointSaver::settle(bool wait) {
                               format_rate(report.bytes, report.seconds),
                               format_seconds(held_() - held_before_)));
   } catch (const Error& error) {
-    report_failure(error.what());
+    report_failure(error);
   }
 }
 
-void CheckpointSaver::report_failure(const std::string& why) {
+void CheckpointSaver::report_failure(const Error& why) {
   failed_ = true;
-  if (options_.save_failure == "stop")
-    throw Error(
-        fmt::format("a checkpoint could not be saved; earlier ones are as they were: {}", why));
-  console_.warning(fmt::format(
-      "a checkpoint could not be saved; training goes on, and earlier ones are as they were: {}",
-      why));
+  const std::string_view fails = "a checkpoint could not be saved";
+  const std::string_view rest = "earlier ones are as they were";
+  if (options_.save_failure == "stop") {
+    const std::string text = fmt::format("{}; {}: {}", fails, rest, why.what());
+    // A full disk is to be mended; a rank that was lost is not, and launch starts all again.
+    if (dynamic_cast<const UserError*>(&why) != nullptr) throw UserError(text);
+    throw Error(text);
+  }
+  console_.warning(fmt::format("{}; training goes on, and {}: {}", fails, rest, why.what()));
 }
 
 bool CheckpointSaver::finish() {

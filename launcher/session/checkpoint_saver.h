@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/base/error.h"
 #include "core/train/saver.h"
 #include "io/checkpoint/background_save.h"
 #include "io/checkpoint/checkpoint_folder.h"
@@ -56,7 +57,7 @@ class CheckpointSaver final : public Saver {
 
   /// Due every --save-every steps, at the end of a run that saves, and when a signal asks. The save
   /// before must be through: training waits for it here.
-  /// @throws Error when a save failed and --save-failure is stop
+  /// @throws what a save failed for, when --save-failure is stop
   StateReader* begin(const TrainState& state, bool ending) override;
   /// Whether a save is under way, as all ranks see it.
   [[nodiscard]] bool is_saving() const { return save_ != nullptr; }
@@ -69,7 +70,7 @@ class CheckpointSaver final : public Saver {
   /// same boundary: a failure may end training.
   void settle(bool wait);
   [[nodiscard]] bool done_on_all() const;
-  void report_failure(const std::string& why);
+  void report_failure(const Error& why);
 
   io::CheckpointFolder folder_;
   CheckpointOptions options_;

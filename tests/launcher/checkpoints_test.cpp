@@ -225,7 +225,7 @@ TEST_F(Checkpoints, AFullDiskStopsTrainingOnlyWhenAsked) {
   std::vector<std::string> stops = one_shard;
   append(stops, {"--save-failure", "stop"});
   const Outcome stopped = run_program(run("b", stops), kLimit);
-  EXPECT_EQ(stopped.exit_code, 1) << stopped.err;
+  EXPECT_EQ(stopped.exit_code, 2) << stopped.err;
   EXPECT_EQ(series(path("b/metrics.jsonl"), "loss").size(), 4U) << "the step that was to be saved";
   for (const char* out : {"a", "b"})
     for (const auto& entry : fs::directory_iterator(path(out) + "/checkpoints"))
