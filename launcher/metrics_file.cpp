@@ -1,6 +1,8 @@
 #include "launcher/metrics_file.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -69,6 +71,16 @@ void MetricsFile::evaluation(const EvaluationMetrics& metrics) {
       .member("val_tokens", metrics.tokens)
       .end_object();
   append(json.text() + "\n");
+}
+
+void MetricsFile::check_there() const {
+  struct stat written{};
+  struct stat named{};
+  if (::fstat(descriptor_.get(), &written) != 0) io::throw_system_error("look at", path_, errno);
+  if (::stat(path_.c_str(), &named) != 0 || written.st_dev != named.st_dev ||
+      written.st_ino != named.st_ino)
+    throw UserError(fmt::format(
+        "{} was removed or replaced during the run, and what it said is lost", path_.string()));
 }
 
 void MetricsFile::append(std::string_view line) {

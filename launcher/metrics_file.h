@@ -24,6 +24,10 @@ class MetricsFile final : public MetricsSink {
   /// {"step", "val_loss", "val_tokens"}
   void evaluation(const EvaluationMetrics& metrics) override;
 
+  /// Whoever removes the file while it is written loses its lines, which no write notices.
+  /// @throws UserError when it is not there any more
+  void check_there() const;
+
  private:
   void keep_until(Index step);
   void append(std::string_view line);

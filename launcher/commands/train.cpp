@@ -365,6 +365,7 @@ int train_together(const RunOptions& options, Preparation& run, const Claim& cla
   Failures failures;
   failures.add(sink.failure());  // of a step, before what its boundary may have met
   failures.add(broken);
+  if (file) failures.collect([&] { file->check_there(); });
   team.at_work("saving the model");
   steps.finish();
   bool saved = true;

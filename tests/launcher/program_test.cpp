@@ -216,6 +216,16 @@ TEST_F(Signals, TheFirstEndsAtAStepBoundaryWithTheModelSaved) {
   }
 }
 
+TEST_F(Signals, ARunFolderThatWasRemovedIsMissed) {
+  const auto program = start();
+  fs::remove_all(path("run"));
+  program->signal(SIGINT);
+  const Outcome outcome = program->wait();
+  EXPECT_EQ(outcome.exit_code, 2) << outcome.err;
+  EXPECT_NE(outcome.err.find("metrics.jsonl was removed"), std::string::npos) << outcome.err;
+  expect_whole_model(folder_ / "run" / "model");
+}
+
 TEST_F(Signals, SeveralInOneMomentAreOne) {
   const auto program = start();
   // Both wait while it is stopped, and arrive together, as from a terminal that closes.
