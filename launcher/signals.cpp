@@ -39,7 +39,7 @@ void say(std::string_view text) {
 void handle(int signal) {
   if (!g_training) {
     say("\nmegatrain: ended before training began\n");
-    ::_exit(asks_to_requeue(signal) ? kRequeue : 128 + signal);
+    ::_exit(asks_to_requeue(signal) ? kRequeue : code_of_signal(signal));
   }
   int none = 0;
   if (g_signal.compare_exchange_strong(none, signal)) {
@@ -50,7 +50,7 @@ void handle(int signal) {
   constexpr std::int64_t kSameMoment = 1000;
   if (milliseconds() - g_signal_time < kSameMoment) return;
   say("\nmegatrain: stopped at once; what was not saved is lost\n");
-  ::_exit(128 + signal);
+  ::_exit(code_of_signal(signal));
 }
 
 }  // namespace
@@ -77,6 +77,8 @@ StopSignals::~StopSignals() {
 void StopSignals::training_begins() { g_training = true; }
 
 bool StopSignals::stop_requested() const { return g_signal != 0; }
+
+bool StopSignals::stop_requested(int signal) const { return g_signal == signal; }
 
 bool StopSignals::requeue_requested() const { return asks_to_requeue(g_signal); }
 

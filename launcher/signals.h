@@ -20,6 +20,8 @@ class StopSignals {
   /// From now on there is something to save.
   void training_begins();
   [[nodiscard]] bool stop_requested() const;
+  /// By that signal, which came first.
+  [[nodiscard]] bool stop_requested(int signal) const;
   /// Asked by SIGTERM or SIGUSR1, as schedulers do before they take a machine away: the run shall
   /// be saved so that it can go on elsewhere.
   [[nodiscard]] bool requeue_requested() const;

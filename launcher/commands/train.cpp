@@ -248,15 +248,23 @@ class StopRequests {
   /// @param failed  this rank has another reason
   bool stop(bool failed) {
     const unsigned own = (failed || signals_.stop_requested() ? kStop : 0U) |
-                         (signals_.requeue_requested() ? kRequeueAsked : 0U);
+                         (signals_.requeue_requested() ? kRequeueAsked : 0U) |
+                         (signals_.stop_requested(SIGINT) ? kInterrupted : 0U) |
+                         (signals_.stop_requested(SIGHUP) ? kHungUp : 0U);
     asked_ |= team_.any("stop", own);
     return (asked_ & kStop) != 0;
   }
   /// Whether one of those that asked wants the run to go on elsewhere.
   [[nodiscard]] bool requeue() const { return (asked_ & kRequeueAsked) != 0; }
+  /// Of a run that ended before its last step. What follows on it must not take it for done.
+  [[nodiscard]] int exit_code() const {
+    if (requeue()) return kRequeue;
+    if ((asked_ & kInterrupted) != 0) return code_of_signal(SIGINT);
+    return (asked_ & kHungUp) != 0 ? code_of_signal(SIGHUP) : kDone;
+  }
 
  private:
-  static constexpr unsigned kStop = 1, kRequeueAsked = 2;
+  static constexpr unsigned kStop = 1, kRequeueAsked = 2, kInterrupted = 4, kHungUp = 8;
   Team& team_;
   const StopSignals& signals_;
   unsigned asked_ = 0;
@@ -395,7 +403,7 @@ int train_together(const RunOptions& options, Preparation& run, const Claim& cla
         fmt::format("the last checkpoint could not be saved (see above); the model is in {}",
                     run.folder.model().string()));
   team.barrier("the run is done");
-  return requests.requeue() && done < options.steps ? kRequeue : kDone;
+  return done < options.steps ? requests.exit_code() : kDone;
 }
 
 }  // namespace

@@ -47,9 +47,7 @@ Verdict Supervisor::watch(RankGroup& ranks) {
     keep_time(ranks);
     if (!ranks.running() && !said_ended_) {
       said_ended_ = true;
-      agents_.post({.kind = Notice::Kind::ended,
-                    .generation = generation_,
-                    .number = requeue_here_ ? kRequeue : 0});
+      agents_.post({.kind = Notice::Kind::ended, .generation = generation_, .number = asked_code_});
       continue;
     }
     if (said_ended_ && (nodes_ended_ == nodes_ || verdict_.alone)) break;
@@ -80,8 +78,12 @@ void Supervisor::take_signals() {
 void Supervisor::take_ended(RankGroup& ranks) {
   for (const EndedRank& one : ranks.take_ended()) {
     const int code = one.ending.exit_code();
-    if (code == kRequeue) {
-      requeue_here_ = true;
+    // 75 says it by itself. A shell's code for a signal says so where one was sent to all.
+    const bool as_asked =
+        code == kRequeue || (stops_ > 0 && one.ending.signal == 0 &&
+                             (code == code_of_signal(SIGINT) || code == code_of_signal(SIGHUP)));
+    if (as_asked) {
+      if (asked_code_ != kRequeue) asked_code_ = code;
       // Its connection broke because it went, at once, when it was asked to.
       made_room_.insert(one.rank);
       if (suspect_ && suspect_->rank == one.rank) {
@@ -92,8 +94,8 @@ void Supervisor::take_ended(RankGroup& ranks) {
     // What we have ended has not failed.
     const bool by_us =
         (kill_at_ && one.ending.signal == SIGTERM) || (killed_ && one.ending.signal == SIGKILL);
-    // Who is asked to make room while it still loads goes at once, and the others notice.
-    if (code == 0 || code == kRequeue || by_us || requeue_here_) continue;
+    // Who is asked to end while it still loads goes at once, and the others notice.
+    if (code == 0 || by_us || asked_code_ != 0) continue;
     agents_.post({.kind = Notice::Kind::failed,
                   .generation = generation_,
                   .rank = one.rank,

@@ -58,10 +58,10 @@ class Supervisor {
   Verdict verdict_;
   int stops_ = 0;  ///< signals that asked for the end
   int nodes_ended_ = 0;
-  bool requeue_here_ = false;  ///< a rank of this node asks for it
+  int asked_code_ = 0;  ///< of the ranks of this node that ended because they were asked to
   bool said_ended_ = false;
   bool killed_ = false;
-  std::set<int> made_room_;  ///< ranks of this node that ended with kRequeue
+  std::set<int> made_room_;  ///< those ranks
   std::optional<Notice> suspect_;
   std::vector<Notice> failures_;  ///< in the order in which all nodes hear of them
   /// When ranks that have not ended are killed; when a suspect counts as failed.

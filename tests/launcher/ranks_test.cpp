@@ -165,6 +165,16 @@ TEST_F(RankFaults, ATerminatedRankLetsAllSaveAndGoOnLater) {
   for (Started& rank : again) EXPECT_EQ(rank.wait(), 75) << rank.output();
 }
 
+/// Ctrl-C to launch: all end together, nobody has failed, and the code says that it is not done.
+TEST_F(RankFaults, AnInterruptedRunSavesItsModelAndHasTheSignalsCode) {
+  Started program(launch(2, long_run("int"), {"--max-restarts", "2"}));
+  ASSERT_TRUE(program.says("loss", 2));
+  program.signal(SIGINT);
+  EXPECT_EQ(program.wait(), 128 + SIGINT) << program.output();
+  EXPECT_TRUE(fs::exists(path("int/model/model.safetensors")));
+  EXPECT_FALSE(program.output().find("failed") != std::string::npos) << program.output();
+}
+
 /// Before there is anything to save a rank goes at once; the others, which notice, have not failed.
 TEST_F(RankFaults, TerminatedWhileLoadingIsNoFailure) {
   Started program(launch(2, long_run("early", {"--save-every", "10"})));
