@@ -24,6 +24,7 @@
 #include "launcher/process/supervisor.h"
 #include "parallel/rendezvous/node_place.h"
 #include "parallel/rendezvous/server.h"
+#include "parallel/rendezvous/socket.h"
 
 namespace megatrain::launcher {
 
@@ -32,6 +33,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::chrono::seconds kLongestPause{30};
+/// Where the ranks of a single node meet, whatever is said of nodes: it is served nowhere else.
+constexpr const char* kOnlyHere = "127.0.0.1";
 
 parallel::NodeOverrides overrides_of(const LaunchOptions& options) {
   const auto number = [](const std::optional<Index>& value) {
@@ -51,6 +54,29 @@ std::string run_id_of(const parallel::NodePlace& node) {
   return fmt::format("run-{:x}-{:x}",
                      std::chrono::duration_cast<std::chrono::milliseconds>(now).count(),
                      ::getpid());
+}
+
+/// Refuses a meeting place that cannot be one, before anybody waits there.
+void check_meeting_place(const LaunchOptions& options, const parallel::Environment& environment,
+                         const parallel::NodePlace& node) {
+  const parallel::Variables variables(environment);
+  const auto own = variables.text("MEGATRAIN_RENDEZVOUS");
+  if (!options.rendezvous && !own) return;
+  // A cluster's names come up with the pods: nodes wait for them.
+  if (node.nodes > 1 && variables.has("KUBERNETES_SERVICE_HOST")) return;
+  const std::string where =
+      options.rendezvous ? "--rendezvous " + *options.rendezvous : "MEGATRAIN_RENDEZVOUS=" + *own;
+  bool here = false;
+  try {
+    here = parallel::is_here(node.rendezvous.host);
+  } catch (const UserError& error) {
+    throw UserError(Error::with_context(where, error.what()));
+  }
+  if (node.nodes == 1 && !here)
+    throw UserError(
+        fmt::format("{}: '{}' is no address of this machine, which is the only node; leave it out, "
+                    "or say with --nnodes and --node-rank that there are others",
+                    where, node.rendezvous.host));
 }
 
 RankProgram program_of(const LaunchOptions& options, const std::vector<std::string>& own_commands,
@@ -113,7 +139,7 @@ std::vector<parallel::ProcessPlace> places_of(const parallel::NodePlace& node, c
     place.nodes = node.nodes;
     place.generation = generation;
     place.run_id = run_id_of(node);
-    place.rendezvous = {node.rendezvous.host, port};
+    place.rendezvous = {node.nodes == 1 ? kOnlyHere : node.rendezvous.host, port};
     place.served = true;
     place.source = parallel::PlaceSource::own;
     places.push_back(std::move(place));
@@ -171,7 +197,7 @@ class Launch {
     options.party.run_id = node_.run_id;
     options.party.world = ranks_.world;
     options.party.generation = generation;
-    options.host = node_.nodes == 1 ? "127.0.0.1" : "";
+    options.host = node_.nodes == 1 ? kOnlyHere : "";
     options.on_trouble = [this, generation](const parallel::Trouble& trouble) {
       agents_->post({.kind = Notice::Kind::suspect,
                      .generation = generation,
@@ -263,6 +289,7 @@ int launch(const LaunchOptions& options, const std::vector<std::string>& own_com
         program);
     return 0;
   }
+  check_meeting_place(options, program.environment, node);
   return Launch(options, node, std::move(program), console).run();
 }
 

@@ -74,7 +74,8 @@ Rendezvous::Rendezvous(const ProcessPlace& place, RendezvousOptions options)
       link_.reset();
       server_->wait_until_empty(kLingerInTrouble);
     }
-    throw UserError(error.what());
+    throw UserError(
+        fmt::format("{}; the meeting place is {}", error.what(), to_text(place_.rendezvous)));
   }
 }
 

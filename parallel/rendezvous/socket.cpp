@@ -160,6 +160,18 @@ FileDescriptor connect_to(const Endpoint& endpoint, Clock::time_point deadline,
   return {};
 }
 
+bool is_here(const std::string& host) {
+  std::string reason = "it has no address";
+  const Addresses addresses = look_up(host, 0, 0, reason);
+  if (!addresses)
+    throw UserError(fmt::format("the host '{}' cannot be found from here ({})", host, reason));
+  for (const addrinfo* one = addresses.get(); one != nullptr; one = one->ai_next)
+    if (const FileDescriptor socket = open_socket(*one);
+        socket && ::bind(socket.get(), one->ai_addr, one->ai_addrlen) == 0)
+      return true;
+  return false;
+}
+
 Ends ends_of(const FileDescriptor& connection) {
   const auto text = [&](auto ask) {
     sockaddr_storage address{};

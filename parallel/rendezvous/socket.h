@@ -60,6 +60,10 @@ FileDescriptor accept_from(const FileDescriptor& listener, bool& exhausted);
 FileDescriptor connect_to(const Endpoint& endpoint, Clock::time_point deadline,
                           std::string& reason);
 
+/// Whether the host is this machine: one of its addresses can be served here.
+/// @throws UserError naming the host and the system's reason when it has no address
+bool is_here(const std::string& host);
+
 /// The addresses of a connection, as numbers: where this side and the other can be reached.
 struct Ends {
   std::string here, there;

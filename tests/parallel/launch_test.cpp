@@ -234,6 +234,41 @@ TEST_F(LaunchTest, Refused) {
   refused({"--log-dir", "/proc/none", "true"}, "/proc/none");
 }
 
+TEST_F(LaunchTest, AMeetingPlaceThatCannotBeOne) {
+  const auto refused = [](std::vector<std::string> words, const std::string& expected,
+                          const Environment& environment = {}) {
+    words.insert(words.end(), {rank_program(), "meet"});
+    Started run(launch(std::move(words)), environment);
+    EXPECT_EQ(run.wait(), 2) << run.output();
+    EXPECT_TRUE(says(run.output(), expected));
+    EXPECT_FALSE(says(run.output(), "[rank"));
+  };
+  const std::string unknown = "the host 'none.invalid' cannot be found";
+  refused({"--rendezvous", "none.invalid"}, "--rendezvous none.invalid: " + unknown);
+  refused({}, "MEGATRAIN_RENDEZVOUS=none.invalid:7: " + unknown,
+          {{"MEGATRAIN_RENDEZVOUS", "none.invalid:7"}});
+  refused({"--nnodes", "2", "--node-rank", "0", "--rendezvous", "none.invalid:7"},
+          "--rendezvous none.invalid:7: " + unknown);
+  // An address for documents, which no machine has.
+  refused({"--nproc-per-node", "2", "--rendezvous", "192.0.2.1:7"},
+          "--rendezvous 192.0.2.1:7: '192.0.2.1' is no address of this machine");
+  // A pod's name may come later.
+  Started pod(
+      launch({"--nnodes", "2", "--node-rank", "0", "--rendezvous",
+              "none.invalid:" + std::to_string(free_port()), "--join-timeout", "1", "true"}),
+      {{"KUBERNETES_SERVICE_HOST", "10.0.0.1"}});
+  EXPECT_EQ(pod.wait(), 2);
+  EXPECT_TRUE(says(pod.output(), "the meeting place is none.invalid:"));
+}
+
+/// One node serves at loopback alone; its ranks go there by whatever name it is called.
+TEST_F(LaunchTest, ASingleNodeMayBeNamed) {
+  for (const char* name : {"localhost", "127.0.0.2"}) {
+    Started run(launch({"--nproc-per-node", "2", "--rendezvous", name, rank_program(), "meet"}));
+    EXPECT_EQ(run.wait(), 0) << run.output();
+  }
+}
+
 /// Two launches on this machine, as if on two.
 std::pair<Started, Started> two_nodes(const std::vector<std::string>& command,
                                       std::vector<std::string> options = {}) {
