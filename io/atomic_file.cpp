@@ -31,6 +31,40 @@ fs::path without_trailing_slash(fs::path path) {
   return path.has_filename() ? path : path.parent_path();
 }
 
+/// As many as the system follows.
+constexpr int kMostLinks = 40;
+
+/// What a name that a person gave stands for.
+struct Destination {
+  fs::path path;
+  bool replaceable = true;  ///< by another file; else it is written into
+};
+
+Destination destination_of(const fs::path& name) {
+  std::error_code error;
+  if (fs::is_other(fs::status(name, error))) return {name, false};  // pipes, devices
+  fs::path path = name;
+  for (int links = 0; fs::is_symlink(path, error); ++links) {
+    if (links == kMostLinks) throw_system_error("follow", name, ELOOP);
+    // /dev/stdout: an open file of a process, whatever its name is now.
+    if (path.string().starts_with("/proc/")) return {name, false};
+    path = parent_of(path) / fs::read_symlink(path);
+  }
+  return {path};
+}
+
+void write_into(const fs::path& path, std::string_view content) {
+  FileDescriptor file(::open(path.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC));
+  if (!file) throw_system_error("open", path, errno);
+  while (!content.empty()) {
+    const ssize_t count = ::write(file.get(), content.data(), content.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) throw_system_error("write", path, errno);
+    content.remove_prefix(static_cast<std::size_t>(count));
+  }
+  if (!file.close()) throw_system_error("close", path, errno);
+}
+
 void remove_folder(const fs::path& folder) {
   std::error_code error;
   fs::remove_all(folder, error);
@@ -81,9 +115,19 @@ void AtomicFile::commit() {
 }
 
 void write_file(const fs::path& path, std::string_view content) {
-  AtomicFile file(path);
+  const Destination destination = destination_of(path);
+  if (!destination.replaceable) return write_into(destination.path, content);
+  AtomicFile file(destination.path);
   file.append(content);
   file.commit();
+}
+
+void check_writable(const fs::path& path) {
+  const Destination destination = destination_of(path);
+  if (fs::exists(destination.path) && ::access(destination.path.c_str(), W_OK) != 0)
+    throw_system_error("write", destination.path, errno);
+  // Nothing but trying tells of read-only disks, rights and quotas.
+  if (destination.replaceable) const AtomicFile file(destination.path);
 }
 
 fs::path AtomicFolder::aside(fs::path folder) {

@@ -50,8 +50,13 @@ class AtomicFile {
   bool committed_ = false;
 };
 
-/// AtomicFile in one call.
+/// Writes the file that a person calls `path`: an AtomicFile, where links lead to. What is no
+/// regular file (a device, a pipe) stays what it is: the content goes into it.
 void write_file(const std::filesystem::path& path, std::string_view content);
+
+/// Whether write_file could begin. A pipe or device is not opened. Leaves what is there as it is.
+/// @throws UserError, Error as write_file would
+void check_writable(const std::filesystem::path& path);
 
 /// A folder filled aside and published as FOLDER by commit(); without commit() the destructor
 /// removes it. What a killed process left is removed first.

@@ -34,7 +34,10 @@ void check_options(const BenchOptions& options) {
 /// Where the disk is measured, if it is.
 std::optional<std::filesystem::path> disk_of(const BenchOptions& options) {
   if (options.disk) return *options.disk;
-  if (options.rates) return std::filesystem::absolute(*options.rates).parent_path();
+  // Rates that go to a device say nothing about where checkpoints will.
+  if (options.rates && (!std::filesystem::exists(*options.rates) ||
+                        std::filesystem::is_regular_file(*options.rates)))
+    return std::filesystem::absolute(*options.rates).parent_path();
   return std::nullopt;
 }
 

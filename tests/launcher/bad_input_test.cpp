@@ -121,6 +121,7 @@ TEST_F(BadInput, InWhatIsAskedOfThePlan) {
   expect_run_refused({"--batch-tokens", "9223372036854775776"}, {"--batch-tokens", "at most"});
   expect_run_refused({"--trace", path("absent/trace.json")}, {"--trace", "absent"});
   expect_run_refused({"--trace", path("")}, {"--trace", "is a folder"});
+  expect_run_refused({"--trace", "/proc/trace.json"}, {"--trace", "/proc/trace.json"});
   expect_run_refused({"--beta1", "1"}, {"beta1"});
   expect_run_refused({"--rates", path("text.txt")}, {"text.txt", "bench"});
   expect_run_refused({"--key", path("text.txt")}, {"text.txt", "key"});
