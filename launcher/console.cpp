@@ -1,6 +1,7 @@
 #include "launcher/console.h"
 
 #include <fmt/format.h>
+#include <poll.h>
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
@@ -8,8 +9,12 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cmath>
 #include <cstdio>
+#include <cstring>
+
+#include "core/base/error.h"
 
 namespace megatrain::launcher {
 
@@ -128,6 +133,16 @@ void StepConsole::evaluation(const EvaluationMetrics& metrics) {
   finish();
   console_.line(fmt::format("step {}  held-out loss {:.4f} over {} tokens", metrics.step,
                             metrics.loss, metrics.tokens));
+}
+
+void finish_output() {
+  const bool flushed = std::fflush(stdout) == 0;
+  const int error = errno;
+  if (flushed && std::ferror(stdout) == 0) return;
+  pollfd reader{STDOUT_FILENO, POLLOUT, 0};
+  if (::poll(&reader, 1, 0) == 1 && (reader.revents & (POLLERR | POLLHUP)) != 0) return;
+  throw Error(fmt::format("cannot write to standard output: {}",
+                          flushed ? "some of it is lost" : std::strerror(error)));
 }
 
 std::string format_seconds(double seconds) {

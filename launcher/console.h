@@ -58,6 +58,10 @@ class StepConsole final : public MetricsSink {
   std::string waiting_;          ///< the last step's line, not shown yet
 };
 
+/// Hands on all that was printed. A reader that has gone away, as head does, has what it wants.
+/// @throws Error when standard output does not take it, now or earlier
+void finish_output();
+
 /// "350 ms", "1m 05s", "2h 03m".
 std::string format_seconds(double seconds);
 /// "12.34 ms", "5.439 s": for what is compared.

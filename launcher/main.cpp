@@ -15,6 +15,7 @@
 #include "launcher/commands/plan.h"
 #include "launcher/commands/train.h"
 #include "launcher/commands/verify.h"
+#include "launcher/console.h"
 #include "launcher/exit_codes.h"
 #include "launcher/options/command_line.h"
 
@@ -73,7 +74,13 @@ int run(int argc, const char* const* argv) {
        launch_table(launch_options), nullptr,
        [&] { return launch(launch_options, names(commands)); }, &launch_options.command},
   };
-  return run_command_line(commands, argc, argv);
+  const int code = run_command_line(commands, argc, argv);
+  try {
+    finish_output();
+  } catch (const megatrain::Error& error) {
+    return report(error, code == kDone ? kFailed : code);
+  }
+  return code;
 }
 
 }  // namespace

@@ -1,5 +1,7 @@
 #include <hdf5.h>
+#include <sys/wait.h>
 
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
 
@@ -224,6 +226,28 @@ TEST_F(FileCommands, HelpNamesEveryOptionWithItsUnit) {
     EXPECT_TRUE(says(help.out, "--threads N")) << help.out;
   }
   EXPECT_TRUE(says(run_program({"convert", "--help"}).out, "--type fp32|bf16"));
+}
+
+/// What the shell says of a command of the program with its output there.
+int exit_code_of(const std::string& arguments, const std::string& redirection) {
+  const std::string command = program_path() + " " + arguments + redirection;
+  const int status = std::system(command.c_str());
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+TEST_F(FileCommands, OutputThatIsLostIsAFailure) {
+  const std::string errors = path("errors");
+  for (const std::string& command :
+       {"inspect " + model(), "inspect --json " + model(), "diff " + model() + " " + model(),
+        std::string("plan --model llama-tiny --device cpu --seq-len 16 --batch-tokens 16"),
+        "generate --device cpu --tokens 2 --model " + model(), std::string("--help")}) {
+    SCOPED_TRACE(command);
+    EXPECT_EQ(exit_code_of(command, " > /dev/full 2> " + errors), 1);
+    EXPECT_TRUE(says(read_file(errors), "cannot write to standard output")) << read_file(errors);
+    // A reader that has seen enough is no mistake.
+    EXPECT_EQ(exit_code_of(command, " 2> " + errors + " | true"), 0);
+    EXPECT_EQ(read_file(errors), "");
+  }
 }
 
 }  // namespace
