@@ -40,8 +40,8 @@ constexpr std::array<std::string_view, 16> kSideFiles = {"generation_config.json
 HfFolder::HfFolder(fs::path folder) : path_(std::move(folder)) {
   const fs::path config_path = path_ / kConfigName;
   if (!file_exists(config_path))
-    throw UserError(
-        fmt::format("{} is no model folder: it has no config.json", quote(path_.string())));
+    throw UserError(fmt::format("{} is no model folder: it has no config.json{}",
+                                quote(path_.string()), hint_at_model(path_)));
   side_files_.push_back({std::string(kConfigName), read_whole_file(config_path, kLargestConfig)});
   config_ = parse_hf_config(side_files_.front().content, config_path.string());
   for (const std::string_view name : kSideFiles)
@@ -68,6 +68,13 @@ const SideFile* find_file(const std::vector<SideFile>& files, std::string_view n
   for (const SideFile& file : files)
     if (file.name == name) return &file;
   return nullptr;
+}
+
+std::string hint_at_model(const fs::path& folder) {
+  const fs::path model = folder / "model";
+  if (!file_exists(model / kConfigName)) return "";
+  return fmt::format("; it looks like the folder of a run, whose model is in {}",
+                     quote(model.string()));
 }
 
 }  // namespace megatrain::io

@@ -71,4 +71,8 @@ struct ExportOptions {
 void export_model(const HostStore& store, const std::vector<SideFile>& side_files,
                   const ExportOptions& options, ThreadPool& pool, const Progress& progress = {});
 
+/// "; it looks like ..., whose model is in 'RUN/model'" where `folder` is that of a run, for
+/// messages that refuse it; else empty.
+std::string hint_at_model(const std::filesystem::path& folder);
+
 }  // namespace megatrain::io

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "io/hf_config.h"
+#include "io/hf_folder.h"
 #include "io/text.h"
 #include "io/weight_files.h"
 
@@ -81,8 +82,8 @@ TensorSet::Kind kind_of_folder(const fs::path& folder) {
     if (file_exists(folder / name)) return TensorSet::Kind::hf_folder;
   throw UserError(
       fmt::format("{} is neither a checkpoint (it holds no {}) nor a Hugging Face folder (no "
-                  "config.json, no model.safetensors)",
-                  quote(folder.string()), kManifestName));
+                  "config.json, no model.safetensors){}",
+                  quote(folder.string()), kManifestName, hint_at_model(folder)));
 }
 
 TensorSet::Kind kind_of_file(const fs::path& path) {
