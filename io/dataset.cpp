@@ -101,9 +101,9 @@ Dataset open_dataset(const DatasetOptions& options) {
   const double fraction = options.validation_fraction;
   if (!(fraction >= 0 && fraction < 1))
     throw UserError(
-        fmt::format("a validation fraction of {}; it must be at least 0 and below 1", fraction));
+        fmt::format("--val-fraction is {}; it must be at least 0 and below 1", fraction));
   if (fraction > 0 && !options.validation.empty())
-    throw UserError("validation data is given both as files and as a fraction; choose one");
+    throw UserError("--val-data and --val-fraction are two ways to hold data out; choose one");
 
   Dataset dataset;
   if (!options.validation.empty()) {
@@ -120,8 +120,8 @@ Dataset open_dataset(const DatasetOptions& options) {
     held_out = std::max<Index>(std::llround(fraction * static_cast<double>(train->count)), 1);
     if (held_out >= train->count)
       throw UserError(
-          fmt::format("the data holds {} samples of {} tokens; a validation fraction "
-                      "of {} leaves none to train on",
+          fmt::format("the data holds {} samples of {} tokens; --val-fraction {} leaves none to "
+                      "train on",
                       train->count, options.sequence + 1, fraction));
   }
   const Index kept = train->count - held_out;

@@ -18,6 +18,7 @@
 #include "launcher/console.h"
 #include "launcher/exit_codes.h"
 #include "launcher/options/command_line.h"
+#include "launcher/options/run_checks.h"
 
 namespace {
 
@@ -55,9 +56,16 @@ int run(int argc, const char* const* argv) {
   LaunchOptions launch_options;
   const std::vector<Command> commands = {
       {"train", "Train a model and write a Hugging Face folder", train_table(train_options),
-       &train_options.config, [&] { return train(train_options); }},
+       &train_options.config,
+       [&] {
+         check_together(train_options);
+         return train(train_options);
+       }},
       {"plan", "Show what train would allocate and take, with the same options",
-       plan_table(plan_options), &plan_options.config, done([&] { plan(plan_options); })},
+       plan_table(plan_options), &plan_options.config, done([&] {
+         check_together(plan_options);
+         plan(plan_options);
+       })},
       {"generate", "Sample text from a model", generate_table(generate_options), nullptr,
        done([&] { generate(generate_options); })},
       {"bench", "Measure this machine, time training steps, and say where their time goes",

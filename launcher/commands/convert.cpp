@@ -32,7 +32,6 @@ void convert(const ConvertOptions& options) {
                              .replace = options.overwrite,
                              .threads = thread_count(options.threads)};
   if (options.shard_size) request.shard_bytes = options.shard_size->bytes;
-  if (request.shard_bytes <= 0) throw UserError("--shard-size must be above 0");
   if (options.h5_bf16 && (from_checkpoint || request.type != DType::bf16))
     throw UserError(
         "--h5-bf16 says how a checkpoint describes bf16; here none is written with that type");

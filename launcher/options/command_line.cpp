@@ -133,6 +133,14 @@ int run_command_line(const std::vector<Command>& commands, int argc, const char*
   for (const Command& command : commands) parsed.push_back(add_command(app, command));
   try {
     app.parse(argc, argv);
+  } catch (const CLI::ExtrasError&) {
+    // CLI11's own message has them in another order.
+    const auto one = std::ranges::find_if(parsed, [](const auto& p) { return p.app->parsed(); });
+    const bool in_command = one != parsed.end();
+    throw UserError(fmt::format(
+        "megatrain{} does not know what to do with: {}\nRun with --help for what can be given",
+        in_command ? " " + one->command->name : "",
+        fmt::join((in_command ? *one->app : app).remaining(), " ")));
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
     throw UserError(fmt::format("{}\nRun with --help for what can be given", error.what()));

@@ -68,10 +68,14 @@ std::vector<Option> convert_table(ConvertOptions& o) {
        "that know no such type; absent: float",
        &o.h5_bf16,
        {"float", "uint16"}},
-      {"shard-size", kOutput, "SIZE",
+      {"shard-size",
+       kOutput,
+       "SIZE",
        "Most bytes of a file, as in 5GB or 16GiB, if a unit is not larger; absent: 16GiB in a "
        "checkpoint, 5e9 bytes in a Hugging Face folder",
-       &o.shard_size},
+       &o.shard_size,
+       {},
+       1.0},
       {"overwrite", kOutput, "", "Replace what is at TO", &o.overwrite},
       threads(o.threads),
   };

@@ -70,6 +70,9 @@ void check_range(const Option& option, std::string_view where) {
     if (option.most && value > *option.most)
       throw UserError(
           fmt::format("{}: {} is too large; it can be at most {}", where, value, *option.most));
+    if (option.below && value >= *option.below)
+      throw UserError(
+          fmt::format("{}: {} is too large; it must be below {}", where, value, *option.below));
   };
   std::visit(
       [&]<class T>(T* target) {
@@ -78,6 +81,8 @@ void check_range(const Option& option, std::string_view where) {
         else if constexpr (std::is_same_v<T, std::optional<Index>> ||
                            std::is_same_v<T, std::optional<double>>)
           check(static_cast<double>(**target));
+        else if constexpr (std::is_same_v<T, std::optional<ByteCount>>)
+          check(static_cast<double>((*target)->bytes));
       },
       option.target);
 }

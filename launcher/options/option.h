@@ -34,8 +34,9 @@ struct Option {
   std::string help;   ///< with the unit, without the default
   OptionTarget target;
   std::vector<std::string> allowed = {};       ///< empty: anything
-  std::optional<double> least = std::nullopt;  ///< of a number
-  std::optional<double> most = std::nullopt;   ///< of a number
+  std::optional<double> least = std::nullopt;  ///< of a number, or of bytes
+  std::optional<double> most = std::nullopt;   ///< of a number, or of bytes
+  std::optional<double> below = std::nullopt;  ///< of a number, or of bytes: what it must not reach
   bool required = false;
   bool in_file = true;      ///< may stand in the TOML file, and does in the resolved configuration
   bool decisive = false;    ///< decides what is learned: a resumed run must repeat it

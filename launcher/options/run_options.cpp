@@ -6,6 +6,7 @@
 #include <iterator>
 
 #include "core/model/config.h"
+#include "core/optim/adamw.h"
 #include "core/plan/planner.h"
 
 namespace megatrain::launcher {
@@ -24,6 +25,11 @@ constexpr const char* kSampling = "Sampling";
 
 /// Of a step. Beyond it lies a typing error, and the lists of the plan would fill the memory.
 constexpr double kMostTokens = Index{1} << 28;
+
+/// Of a size that cannot be nothing.
+constexpr double kSomeBytes = 1;
+/// The highest learning rate that AdamW takes.
+constexpr double kMostRate = 1e6;
 
 std::string model_help() {
   std::string text = "Hugging Face model folder, or a preset with random weights:";
@@ -50,12 +56,21 @@ std::vector<Option> machine_table(MachineOptions& o) {
        "Where to compute; absent: cuda when there is a GPU, else cpu",
        &o.device,
        {"cpu", "cuda"}},
-      {"device-memory", kMachine, "SIZE",
+      {"device-memory",
+       kMachine,
+       "SIZE",
        "Device memory that may be used, as in 40GiB; absent: what the GPU has less a margin, or "
        "half of what the model leaves of the host's",
-       &o.device_memory},
-      {"host-memory", kMachine, "SIZE",
-       "Host memory that may be used; absent: what is available, less a twentieth", &o.host_memory},
+       &o.device_memory,
+       {},
+       kSomeBytes},
+      {"host-memory",
+       kMachine,
+       "SIZE",
+       "Host memory that may be used; absent: what is available, less a twentieth",
+       &o.host_memory,
+       {},
+       kSomeBytes},
       {"threads",
        kMachine,
        "N",
@@ -103,11 +118,20 @@ std::vector<Option> checkpoint_table(CheckpointOptions& o) {
        "Host memory that takes copies of states while they are written, so that updates need not "
        "wait for the disk; absent: what the plan leaves free",
        &o.save_buffer},
-      {"save-rate", kCheckpoints, "SIZE",
+      {"save-rate",
+       kCheckpoints,
+       "SIZE",
        "Most bytes a second to write, where others need the disk too; absent: no limit",
-       &o.save_rate},
-      {"shard-size", kCheckpoints, "SIZE",
-       "A file ends before the unit that would pass this size; absent: 16GiB", &o.shard_size},
+       &o.save_rate,
+       {},
+       kSomeBytes},
+      {"shard-size",
+       kCheckpoints,
+       "SIZE",
+       "A file ends before the unit that would pass this size; absent: 16GiB",
+       &o.shard_size,
+       {},
+       kSomeBytes},
       {"verify-saves", kCheckpoints, "", "Read every checkpoint again before it counts",
        &o.verify_saves},
       {"save-failure",
@@ -246,7 +270,9 @@ std::vector<Option> shared_table(RunOptions& o) {
        "Part of the samples that is held out instead (the last ones)",
        &o.val_fraction,
        {},
-       0.0},
+       0.0,
+       {},
+       1.0},
       {"val-every",
        kModel,
        "STEPS",
@@ -257,29 +283,51 @@ std::vector<Option> shared_table(RunOptions& o) {
       {"steps", kBatch, "STEPS", "Optimizer updates", &o.steps, {}, 1.0},
   };
   append(table, batch_table(o));
-  append(table, {
-                    {"lr", kOptimizer, "RATE", "Peak learning rate", &o.lr},
-                    {"min-lr", kOptimizer, "RATE", "Learning rate at the last step", &o.min_lr},
-                    {"schedule",
-                     kOptimizer,
-                     "NAME",
-                     "Course of the learning rate after warm-up",
-                     &o.schedule,
-                     {"cosine", "linear", "wsd", "constant"}},
-                    {"warmup", kOptimizer, "STEPS", "Steps of linear warm-up", &o.warmup, {}, 0.0},
-                    {"clip",
-                     kOptimizer,
-                     "NORM",
-                     "Largest global norm of the gradient; 0: no clipping",
-                     &o.clip,
-                     {},
-                     0.0},
-                    {"weight-decay", kOptimizer, "RATE", "AdamW's decay, on matrices only",
-                     &o.weight_decay},
-                    {"beta1", kOptimizer, "BETA", "AdamW's decay of the first moment", &o.beta1},
-                    {"beta2", kOptimizer, "BETA", "AdamW's decay of the second moment", &o.beta2},
-                    {"eps", kOptimizer, "EPS", "AdamW's epsilon", &o.eps},
-                });
+  append(table,
+         {
+             {"lr", kOptimizer, "RATE", "Peak learning rate", &o.lr, {}, 0.0, kMostRate},
+             {"min-lr", kOptimizer, "RATE", "Learning rate at the last step", &o.min_lr, {}, 0.0},
+             {"schedule",
+              kOptimizer,
+              "NAME",
+              "Course of the learning rate after warm-up",
+              &o.schedule,
+              {"cosine", "linear", "wsd", "constant"}},
+             {"warmup", kOptimizer, "STEPS", "Steps of linear warm-up", &o.warmup, {}, 0.0},
+             {"clip",
+              kOptimizer,
+              "NORM",
+              "Largest global norm of the gradient; 0: no clipping",
+              &o.clip,
+              {},
+              0.0},
+             {"weight-decay",
+              kOptimizer,
+              "RATE",
+              "AdamW's decay, on matrices only",
+              &o.weight_decay,
+              {},
+              0.0},
+             {"beta1",
+              kOptimizer,
+              "BETA",
+              "AdamW's decay of the first moment",
+              &o.beta1,
+              {},
+              0.0,
+              {},
+              1.0},
+             {"beta2",
+              kOptimizer,
+              "BETA",
+              "AdamW's decay of the second moment",
+              &o.beta2,
+              {},
+              0.0,
+              {},
+              1.0},
+             {"eps", kOptimizer, "EPS", "AdamW's epsilon", &o.eps, {}, kSmallestEps, 1.0},
+         });
   append(table, machine_table(o.machine));
   append(table, choice_table(o));
   append(table,

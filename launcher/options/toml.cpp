@@ -202,6 +202,9 @@ class Parser {
 }  // namespace
 
 std::vector<TomlEntry> parse_toml(std::string_view text, std::string_view source) {
+  // Some editors begin UTF-8 files by a mark.
+  constexpr std::string_view kMark = "\xef\xbb\xbf";
+  if (text.starts_with(kMark)) text.remove_prefix(kMark.size());
   return Parser(text, source).parse();
 }
 

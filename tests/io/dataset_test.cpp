@@ -153,7 +153,7 @@ TEST(Dataset, HoldsOutTheLastSamples) {
   expect_user_error([&] { open_dataset(options); }, {"100 samples", "none to train"});
   for (const double bad : {-0.1, 1.0, 2.0, std::nan("")}) {
     options.validation_fraction = bad;
-    expect_user_error([&] { open_dataset(options); }, {"validation fraction"});
+    expect_user_error([&] { open_dataset(options); }, {"--val-fraction"});
   }
   options.validation_fraction = 0.1;
   options.validation = {path};

@@ -49,6 +49,7 @@ TEST_F(BadInput, OnTheCommandLine) {
   expect_refused({"train", "--model", "llama-tiny", "--data", path("text.txt")}, {"--out"});
   expect_refused({"train", "--model", "llama-tiny", "--out", path("run")}, {"--data"});
   expect_refused({"generate"}, {"--model"});
+  expect_run_refused({"--foo", "3", "4"}, {"megatrain train", ": --foo 3 4\n"});
   expect_refused(train("run", small({"--deterministic=maybe"})), {"--deterministic", "maybe"});
   expect_run_refused({"--steps", "ten"}, {"--steps", "'ten'", "whole number"});
   expect_run_refused({"--steps", "0"}, {"--steps", "at least 1"});
@@ -114,19 +115,41 @@ TEST_F(BadInput, InWhatIsAskedOfThePlan) {
                   "--host-memory", "1MiB"},
                  {"of weights", "1.00 MiB are available"});
   expect_run_refused({"--lr", "-1"}, {"-1"});
-  expect_run_refused({"--lr", "1e300"}, {"learning rate", "1e+300"});
-  expect_run_refused({"--weight-decay", "1e10"}, {"weight decay", "lower"});
+  expect_run_refused({"--lr", "1e300"}, {"--lr", "1e+300"});
+  expect_run_refused({"--weight-decay", "1e10"}, {"--weight-decay", "lower"});
   expect_run_refused({"--clip", "-1"}, {"--clip", "at least 0"});
   expect_run_refused({"--seq-len", "9223372036854775807"}, {"--seq-len", "at most"});
   expect_run_refused({"--batch-tokens", "9223372036854775776"}, {"--batch-tokens", "at most"});
   expect_run_refused({"--trace", path("absent/trace.json")}, {"--trace", "absent"});
   expect_run_refused({"--trace", path("")}, {"--trace", "is a folder"});
   expect_run_refused({"--trace", "/proc/trace.json"}, {"--trace", "/proc/trace.json"});
-  expect_run_refused({"--beta1", "1"}, {"beta1"});
+  for (const char* option : {"--beta1", "--beta2", "--val-fraction"})
+    expect_run_refused({option, "1"}, {option, "below 1"});
+  expect_run_refused({"--eps", "0"}, {"--eps"});
+  for (const char* option : {"--host-memory", "--device-memory", "--shard-size", "--save-rate"})
+    expect_run_refused({option, "0"}, {option, "at least 1"});
   expect_run_refused({"--rates", path("text.txt")}, {"text.txt", "bench"});
   expect_run_refused({"--key", path("text.txt")}, {"text.txt", "key"});
   expect_refused({"generate", "--model", "llama-tiny", "--prompt", "x", "--top-p", "0"},
                  {"--top-p"});
+}
+
+TEST_F(BadInput, OptionsThatExcludeEachOther) {
+  const auto expect = [&](const std::vector<std::string>& more,
+                          const std::vector<std::string>& words) {
+    expect_run_refused(more, words);
+    std::vector<std::string> arguments = {"plan", "--steps", "1"};
+    append(arguments, small(more));
+    expect_refused(arguments, words);
+  };
+  expect({"--schedule", "constant", "--min-lr", "1e-4"},
+         {"--min-lr 0.0001", "--schedule constant"});
+  expect({"--min-lr", "1"}, {"--min-lr 1", "--lr 0.003"});
+  expect({"--warmup", "2"}, {"--warmup 2", "--steps 1"});
+  expect({"--keep-every", "6"}, {"--keep-every 6", "--save-every"});
+  expect({"--resume", "none", "--accept-change", "lr"}, {"--accept-change lr", "--resume none"});
+  expect({"--val-fraction", "0.1", "--val-data", path("text.txt")},
+         {"--val-fraction", "--val-data"});
 }
 
 TEST_F(BadInput, SmallestBudgetThatIsNamedWorks) {

@@ -36,6 +36,8 @@ TEST(Toml, ReadsWhatConfigurationsHold) {
   EXPECT_EQ(entries[6].values, std::vector<std::string>{"C:\\x"});
   EXPECT_EQ(entries[7].values, (std::vector<std::string>{"a", "b", "c"}));
   EXPECT_TRUE(entries[8].values.empty());
+  // The mark that some editors put before the text.
+  EXPECT_EQ(parse_toml("\xef\xbb\xbf[t]\na = 1\n", "f").at(0).table, "t");
 }
 
 TEST(Toml, RefusesTheRestByLine) {
@@ -79,7 +81,9 @@ TEST_F(Files, EveryOptionOfTheTableComesBackFromItsOwnFile) {
   // Something in every field that differs from its default.
   for (const Option& option : table) {
     if (!option.in_file) continue;
-    std::string value = option.allowed.empty() ? "3" : option.allowed.back();
+    const double most = option.below.value_or(option.most.value_or(3));
+    std::string value = most < 3 ? "0.5" : "3";
+    if (!option.allowed.empty()) value = option.allowed.back();
     if (is_flag(option)) value = "true";
     const std::vector<std::string> values =
         is_list(option) ? std::vector<std::string>{"a b", "\"c\""} : std::vector{value};

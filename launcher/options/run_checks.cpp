@@ -1,0 +1,50 @@
+#include "launcher/options/run_checks.h"
+
+#include <fmt/format.h>
+
+namespace megatrain::launcher {
+
+namespace {
+
+void check_learning_rate(const RunOptions& o) {
+  if (o.min_lr > o.lr)
+    throw UserError(fmt::format("--min-lr {} is above --lr {}, the highest", o.min_lr, o.lr));
+  if (o.schedule == "constant" && o.min_lr > 0)
+    throw UserError(
+        fmt::format("--min-lr {} is never reached: --schedule constant stays at --lr; leave one "
+                    "of them out",
+                    o.min_lr));
+  if (o.warmup > o.steps)
+    throw UserError(
+        fmt::format("--warmup {} is longer than --steps {}: --lr would never be reached; give a "
+                    "shorter one",
+                    o.warmup, o.steps));
+  if (o.lr * o.weight_decay > 1)
+    throw UserError(
+        fmt::format("--lr {} x --weight-decay {} exceeds 1: every step would flip the weights' "
+                    "signs; lower one of them",
+                    o.lr, o.weight_decay));
+}
+
+void check_checkpoints(const CheckpointOptions& o) {
+  // --keep-last counts those that signals ask for, too.
+  if (o.keep_every > 0 && o.save_every == 0)
+    throw UserError(
+        fmt::format("--keep-every {} keeps nothing without --save-every", o.keep_every));
+  if (o.resume == "none" && !o.accept_change.empty())
+    throw UserError(
+        fmt::format("--accept-change {}: --resume none takes up no earlier run, of which anything "
+                    "could differ",
+                    o.accept_change.front()));
+}
+
+}  // namespace
+
+void check_together(const RunOptions& options) {
+  if (options.val_fraction > 0 && !options.val_data.empty())
+    throw UserError("--val-data and --val-fraction are two ways to hold data out; choose one");
+  check_learning_rate(options);
+  check_checkpoints(options.checkpoints);
+}
+
+}  // namespace megatrain::launcher
