@@ -60,7 +60,8 @@ Kind kind_of(const fs::path& path) {
 }
 
 std::shared_ptr<Samples> open_samples(const std::vector<fs::path>& paths,
-                                      const DatasetOptions& options) {
+                                      const DatasetOptions& options,
+                                      std::vector<std::string>& warnings) {
   auto samples = std::make_shared<Samples>();
   std::vector<fs::path> texts;
   for (const fs::path& path : paths) {
@@ -73,7 +74,7 @@ std::shared_ptr<Samples> open_samples(const std::vector<fs::path>& paths,
           fmt::format("{} is text, but {}", quote(path.string()), *options.text_refusal));
     texts.push_back(path);
   }
-  if (!texts.empty()) samples->streams.push_back(read_text_files(texts));
+  if (!texts.empty()) samples->streams.push_back(read_text_files(texts, warnings));
 
   Index tokens = 0;
   for (const auto& stream : samples->streams) {
@@ -107,14 +108,14 @@ Dataset open_dataset(const DatasetOptions& options) {
 
   Dataset dataset;
   if (!options.validation.empty()) {
-    const auto samples = open_samples(options.validation, options);
+    const auto samples = open_samples(options.validation, options, dataset.warnings);
     dataset.validation =
         std::make_unique<SampleRange>(samples, options.sequence, 0, samples->count);
     dataset.validation_tokens = samples->count * options.sequence;
   }
   if (options.train.empty()) return dataset;
 
-  const auto train = open_samples(options.train, options);
+  const auto train = open_samples(options.train, options, dataset.warnings);
   Index held_out = 0;
   if (fraction > 0) {
     held_out = std::max<Index>(std::llround(fraction * static_cast<double>(train->count)), 1);

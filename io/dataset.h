@@ -29,6 +29,7 @@ struct Dataset {
   std::unique_ptr<TokenSource> validation;  ///< null without held-out data
   Index train_tokens = 0;                   ///< samples x sequence
   Index validation_tokens = 0;
+  std::vector<std::string> warnings;  ///< of text that is not what it should be, for a person
 };
 
 /// A sample is sequence + 1 tokens, and samples begin `sequence` apart: every token is predicted

@@ -2,6 +2,7 @@
 /// @file
 /// Words for error messages that quote what a file says.
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -16,5 +17,8 @@ std::string quote(std::string_view text);
 
 /// "[2, 3]"; at most the first 16 dimensions.
 std::string shape_text(const std::vector<Index>& shape);
+
+/// Bytes of the valid UTF-8 sequence at the start of `text`, 0 when there is none (RFC 3629).
+std::size_t utf8_length(std::string_view text);
 
 }  // namespace megatrain::io

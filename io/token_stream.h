@@ -6,6 +6,8 @@
 #include <filesystem>
 #include <memory>
 #include <span>
+#include <string>
+#include <vector>
 
 #include "core/base/types.h"
 
@@ -30,7 +32,10 @@ std::unique_ptr<TokenStream> open_token_file(const std::filesystem::path& path, 
 
 /// Text files (.txt) and JSON lines (.jsonl, a "text" string in each), each document as bytes with
 /// the end token behind it, all in one sequence, in memory at 2 bytes a token.
-/// @throws UserError naming file and line
-std::unique_ptr<TokenStream> read_text_files(std::span<const std::filesystem::path> paths);
+/// @param warnings  takes a line for each .txt file that is not UTF-8, with the place
+/// @throws UserError naming file and line; for a file that begins as no text does (compressed, or
+/// with zero bytes)
+std::unique_ptr<TokenStream> read_text_files(std::span<const std::filesystem::path> paths,
+                                             std::vector<std::string>& warnings);
 
 }  // namespace megatrain::io

@@ -50,6 +50,53 @@ TEST(Dataset, TextIsBytesAndDocumentsEnd) {
   EXPECT_EQ(sample(*data.train, 2), (Tokens{0xc3, 0xa9, kEndToken, 'f'}));
 }
 
+TEST(Dataset, TextThatIsNoUtf8IsNamedWithThePlace) {
+  const TemporaryFolder folder;
+  const auto warnings = [&](const std::string& text) {
+    const auto path = put_file(folder / "a.txt", text);
+    return open_dataset({.train = {path}, .sequence = 1, .vocabulary = 258}).warnings;
+  };
+  const std::string letters = "a\u00e9\u20ac\U0001f600";
+  EXPECT_TRUE(warnings(letters).empty());
+  const auto expect = [&](const std::string& text, std::size_t at) {
+    const auto lines = warnings(text);
+    ASSERT_EQ(lines.size(), 1U) << at;
+    EXPECT_NE(lines[0].find("a.txt"), std::string::npos) << lines[0];
+    EXPECT_NE(lines[0].find("from byte " + std::to_string(at) + " on"), std::string::npos)
+        << lines[0];
+  };
+  expect("abc\xff", 3);
+  expect("abcdefgh\xc3(", 8);
+  expect("\xed\xa0\x80 a surrogate", 0);
+  expect(letters + "\xe2\x82", letters.size());  // cut
+  expect(letters + letters + "\xc0\x80" + letters, 2 * letters.size());
+  // Files are read in pieces of 4 MiB: a character across the border, and a bad one.
+  for (std::size_t before = 1; before <= 4; ++before) {
+    const std::string filler((std::size_t{4} << 20) - before, 'x');
+    EXPECT_TRUE(warnings(filler + "\U0001f600\u20ac" + letters).empty()) << before;
+    expect(filler + "\xf0\x9f\x98x" + letters, filler.size());
+    expect(filler + "\xf0\x9f\x98", filler.size());
+    expect(filler + "\u20ac" + "abc\x80", filler.size() + 6);
+  }
+}
+
+TEST(Dataset, RefusesWhatBeginsAsNoTextDoes) {
+  using namespace std::string_literals;
+  const TemporaryFolder folder;
+  for (const char* name : {"a.txt", "a.jsonl"}) {
+    const auto refuses = [&](const std::string& text, std::string_view says) {
+      const auto path = put_file(folder / name, text);
+      expect_user_error([&] { open_dataset({.train = {path}, .sequence = 1, .vocabulary = 258}); },
+                        {name, says});
+    };
+    refuses("\x1f\x8b\x08 and so on", "gunzip");
+    refuses("\x28\xb5\x2f\xfd and so on", "unzstd");
+    refuses("\xfd\x37zXZ\0 and so on"s, "unxz");
+    refuses("PK\x03\x04 and so on", "unzip");
+    refuses("\xff\xfet\0e\0x\0t\0"s, "byte 3 is zero");
+  }
+}
+
 TEST(Dataset, LinesLongerThanThePieceReadAndErrorsNameTheLine) {
   const TemporaryFolder folder;
   const std::string big(6 << 20, 'x');

@@ -212,6 +212,15 @@ TEST_F(BadInput, APlanRefusesWhatItsRunWould) {
   EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
   EXPECT_NE(outcome.out.find(" tokens to train on, "), std::string::npos) << outcome.out;
   EXPECT_EQ(outcome.out.find("in reserve"), std::string::npos) << outcome.out;
+
+  // Data that can be learned, but should be looked at.
+  write_text(path("latin.txt"), std::string(400, 'x') + "\xe9t\xe9");
+  arguments = {"plan", "--data", path("latin.txt")};
+  append(arguments, small());
+  const Outcome warned = run_program(arguments);
+  EXPECT_EQ(warned.exit_code, 0) << warned.err;
+  EXPECT_NE(warned.err.find("latin.txt' is not UTF-8 from byte 400 on"), std::string::npos)
+      << warned.err;
 }
 
 TEST_F(BadInput, KernelsOfAnotherDeviceAreRefusedBeforeMemoryIsTaken) {
