@@ -6,6 +6,7 @@
 #include <array>
 #include <cstring>
 
+#include "io/checkpoint/checkpoint_files.h"
 #include "io/hf_config.h"
 #include "io/hf_folder.h"
 #include "io/text.h"
@@ -88,6 +89,11 @@ TensorSet::Kind kind_of_folder(const fs::path& folder) {
 
 TensorSet::Kind kind_of_file(const fs::path& path) {
   constexpr std::string_view kSignature = "\x89HDF\r\n\x1a\n";
+  if (path.filename() == kViewName && file_exists(path.parent_path() / kManifestName))
+    throw UserError(fmt::format(
+        "{} shows other tools the tensors of a checkpoint, which are in another file or "
+        "several; look into the checkpoint instead: {}",
+        quote(path.string()), quote(path.has_parent_path() ? path.parent_path().string() : ".")));
   const InputFile file(path);
   std::array<std::byte, kSignature.size()> start{};
   file.read(0, std::span(start).first(

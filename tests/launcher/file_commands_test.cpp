@@ -191,13 +191,13 @@ TEST_F(FileCommands, DiffTellsDifferentFromUnusable) {
 TEST_F(FileCommands, WhatCannotBeDoneIsRefused) {
   struct Case {
     std::vector<std::string> arguments;
-    std::string_view says;
+    std::string says;
   };
   convert({model(), path("c")});
   for (const Case& c : std::initializer_list<Case>{
            {{"inspect"}, "needs PATH"},
            {{"inspect", path("text.txt")}, "safetensors"},
-           {{"inspect", path("c/all.h5")}, "another file"},
+           {{"inspect", path("c/all.h5")}, "the checkpoint instead: '" + path("c") + "'"},
            {{"inspect", path("run")}, "run/model'"},
            {{"generate", "--model", path("run")}, "run/model'"},
            {{"convert", path("run"), path("d")}, "run/model'"},
