@@ -43,6 +43,11 @@ std::vector<std::string> names(const std::vector<megatrain::launcher::Command>& 
   return result;
 }
 
+void check(const megatrain::launcher::RunOptions& options) {
+  for (const std::string& warning : megatrain::launcher::check_together(options))
+    megatrain::launcher::Console().warning(warning);
+}
+
 int run(int argc, const char* const* argv) {
   using namespace megatrain::launcher;
   RunOptions train_options;
@@ -58,12 +63,12 @@ int run(int argc, const char* const* argv) {
       {"train", "Train a model and write a Hugging Face folder", train_table(train_options),
        &train_options.config,
        [&] {
-         check_together(train_options);
+         check(train_options);
          return train(train_options);
        }},
       {"plan", "Show what train would allocate and take, with the same options",
        plan_table(plan_options), &plan_options.config, done([&] {
-         check_together(plan_options);
+         check(plan_options);
          plan(plan_options);
        })},
       {"generate", "Sample text from a model", generate_table(generate_options), nullptr,

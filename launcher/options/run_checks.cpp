@@ -14,11 +14,6 @@ void check_learning_rate(const RunOptions& o) {
         fmt::format("--min-lr {} is never reached: --schedule constant stays at --lr; leave one "
                     "of them out",
                     o.min_lr));
-  if (o.warmup > o.steps)
-    throw UserError(
-        fmt::format("--warmup {} is longer than --steps {}: --lr would never be reached; give a "
-                    "shorter one",
-                    o.warmup, o.steps));
   if (o.lr * o.weight_decay > 1)
     throw UserError(
         fmt::format("--lr {} x --weight-decay {} exceeds 1: every step would flip the weights' "
@@ -40,11 +35,16 @@ void check_checkpoints(const CheckpointOptions& o) {
 
 }  // namespace
 
-void check_together(const RunOptions& options) {
+std::vector<std::string> check_together(const RunOptions& options) {
   if (options.val_fraction > 0 && !options.val_data.empty())
     throw UserError("--val-data and --val-fraction are two ways to hold data out; choose one");
   check_learning_rate(options);
   check_checkpoints(options.checkpoints);
+  // No refusal: a few steps of a long run's configuration are how it is tried out.
+  if (options.warmup >= options.steps)
+    return {fmt::format("--warmup {} is not shorter than --steps {}: the learning rate only rises",
+                        options.warmup, options.steps)};
+  return {};
 }
 
 }  // namespace megatrain::launcher

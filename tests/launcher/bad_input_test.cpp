@@ -145,11 +145,17 @@ TEST_F(BadInput, OptionsThatExcludeEachOther) {
   expect({"--schedule", "constant", "--min-lr", "1e-4"},
          {"--min-lr 0.0001", "--schedule constant"});
   expect({"--min-lr", "1"}, {"--min-lr 1", "--lr 0.003"});
-  expect({"--warmup", "2"}, {"--warmup 2", "--steps 1"});
   expect({"--keep-every", "6"}, {"--keep-every 6", "--save-every"});
   expect({"--resume", "none", "--accept-change", "lr"}, {"--accept-change lr", "--resume none"});
   expect({"--val-fraction", "0.1", "--val-data", path("text.txt")},
          {"--val-fraction", "--val-data"});
+
+  std::vector<std::string> rises = {"plan", "--steps", "2", "--warmup", "2"};
+  append(rises, small());
+  const Outcome outcome = run_program(rises);
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_NE(outcome.err.find("--warmup 2 is not shorter than --steps 2"), std::string::npos)
+      << outcome.err;
 }
 
 TEST_F(BadInput, SmallestBudgetThatIsNamedWorks) {
