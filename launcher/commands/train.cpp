@@ -291,6 +291,7 @@ int train_together(const RunOptions& options, Preparation& run, const Claim& cla
 
   print_banner(console, run.source, model, machine, plans, predict(options, machine, plans.train));
   print_data(console, run.data);
+  for (const std::string& warning : run.data.warnings) console.warning(warning);
   std::string peak_source;
   const double peak = team.leads() ? find_peak(options, machine, model, peak_source) : 0;
   console.line(fmt::format("MFU is against {}{} ({})",

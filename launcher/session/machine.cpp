@@ -72,6 +72,17 @@ void choose_compute(Machine& machine, const MachineOptions& options) {
   machine.master = machine.compute == DType::bf16 ? MasterFormat::split : MasterFormat::fp32;
 }
 
+/// --host-memory, which a plan alone may have of a machine that is not this one.
+Index given_host_memory(Index bytes, Presence presence, const NodeShare& share) {
+  const HostMemory memory = available_host_memory();
+  if (presence == Presence::required && bytes > memory.available / share.ranks)
+    throw UserError(
+        fmt::format("--host-memory is {}, but {} are available ({}){}. Lower it or leave it out",
+                    format_bytes(bytes), format_bytes(memory.available), memory.bound,
+                    share.ranks > 1 ? fmt::format(", for {} ranks", share.ranks) : ""));
+  return bytes;
+}
+
 /// What the host store is taken to need before there is a plan.
 Index expected_store(const Machine& machine, const Model& model, StoreContents contents) {
   const Index gradient_bytes = size_of(machine.compute);
@@ -155,7 +166,7 @@ Machine open_machine(const MachineOptions& options, const Model& model, Presence
   else
     machine.name = "a GPU that is not here";
   if (options.host_memory)
-    machine.host_memory = std::max<Index>(options.host_memory->bytes, 1);
+    machine.host_memory = given_host_memory(options.host_memory->bytes, presence, share);
   else if (here)
     machine.host_memory = plannable(available_host_memory().available) / share.ranks;
   else

@@ -110,6 +110,7 @@ TEST_F(BadInput, InWhatIsAskedOfThePlan) {
   expect_run_refused({"--force", "attention=cudnn"}, {"cuDNN", "CPU"});
   expect_run_refused({"--device-memory", "1MiB"}, {"1.00 MiB", "smallest that works is"});
   expect_run_refused({"--device-memory", "1000TiB"}, {"1000.00 TiB", "available"});
+  expect_run_refused({"--host-memory", "1000TiB"}, {"--host-memory is 1000.00 TiB", "available"});
   expect_run_refused({"--host-memory", "257MiB"}, {"host memory", "1.00 MiB are available"});
   expect_refused({"generate", "--model", "llama-tiny", "--device", "cpu", "--prompt", "x",
                   "--host-memory", "1MiB"},
