@@ -241,6 +241,15 @@ void begin(const Preparation& run, Index model_bytes, const std::string& config,
   io::write_file(run.folder.key(), key);
 }
 
+/// "trace.json" of rank 3: "trace.rank3.json". Rank 0 has the file that was asked for.
+std::string file_of_rank(const std::string& file, int rank) {
+  const std::filesystem::path path(file);
+  std::filesystem::path name = path.stem();
+  name += fmt::format(".rank{}", rank);
+  name += path.extension();
+  return (path.parent_path() / name).string();
+}
+
 /// Whether to stop, the same on all ranks at each boundary.
 class StopRequests {
  public:
@@ -395,7 +404,7 @@ int train_together(const RunOptions& options, Preparation& run, const Claim& cla
                            done, options.steps,
                            exported ? fmt::format("the model is in {}", run.folder.model().string())
                                     : "the model could not be saved"));
-  if (team.leads() && !trace.spans.empty())
+  if (!trace.spans.empty())
     failures.collect([&] { io::write_file(*options.trace, trace.to_json()); });
   failures.rethrow();
   if (!saved)
@@ -409,11 +418,13 @@ int train_together(const RunOptions& options, Preparation& run, const Claim& cla
 
 }  // namespace
 
-int train(const RunOptions& options) {
+int train(const RunOptions& asked) {
   // A reader of the output that goes away, as head does, shall not end the training.
   std::signal(SIGPIPE, SIG_IGN);
   StopSignals signals;
   const parallel::ProcessPlace place = parallel::detect_place(program_environment());
+  RunOptions options = asked;
+  if (place.rank > 0 && asked.trace) options.trace = file_of_rank(*asked.trace, place.rank);
   const ModelRanks ranks = divide(place, options.tensor_parallel, options.shard_group);
   // mpirun gives its ranks a terminal, wherever its own output goes.
   const bool bar = place.source != parallel::PlaceSource::mpi;

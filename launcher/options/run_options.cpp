@@ -346,7 +346,9 @@ std::vector<Option> shared_table(RunOptions& o) {
               .in_file = false},
              {"seed", kRun, "N", "Seed of initial weights and of the order of the data", &o.seed},
              peak_option(o, "the GPU's data sheet, or measured products"),
-             {"trace", kRun, "FILE", "Write a Chrome trace of the third step", &o.trace},
+             {"trace", kRun, "FILE",
+              "Write a Chrome trace of the third step; rank N of several adds .rankN to the name",
+              &o.trace},
          });
   append(table, checkpoint_table(o.checkpoints));
   append(table, ranks_table(o));

@@ -57,6 +57,14 @@ TEST_F(Ranks, SaveAtFourAndGoOnWithFewer) {
   EXPECT_TRUE(model("same") == model("four"));
 }
 
+TEST_F(Ranks, EachTracesItsOwnStep) {
+  expect_done(launch(2, run("traced", {"--trace", path("trace.json")})));
+  for (const char* name : {"trace.json", "trace.rank1.json"}) {
+    const std::string trace = read_file(path(name));
+    EXPECT_NE(trace.find("all-gather block 0"), std::string::npos) << name;
+  }
+}
+
 /// A checkpoint says nothing of who wrote it.
 TEST_F(Ranks, WriteTheSameCheckpointAsOne) {
   expect_done(run("one", {"--save-every", "6"}));
