@@ -31,6 +31,7 @@
 #include "launcher/session/replica_check.h"
 #include "launcher/session/resume.h"
 #include "launcher/session/run_sink.h"
+#include "launcher/session/stop_requests.h"
 #include "launcher/session/team.h"
 #include "launcher/session/training.h"
 #include "launcher/signals.h"
@@ -249,35 +250,6 @@ std::string file_of_rank(const std::string& file, int rank) {
   name += path.extension();
   return (path.parent_path() / name).string();
 }
-
-/// Whether to stop, the same on all ranks at each boundary.
-class StopRequests {
- public:
-  StopRequests(Team& team, const StopSignals& signals) : team_(team), signals_(signals) {}
-  /// @param failed  this rank has another reason
-  bool stop(bool failed) {
-    const unsigned own = (failed || signals_.stop_requested() ? kStop : 0U) |
-                         (signals_.requeue_requested() ? kRequeueAsked : 0U) |
-                         (signals_.stop_requested(SIGINT) ? kInterrupted : 0U) |
-                         (signals_.stop_requested(SIGHUP) ? kHungUp : 0U);
-    asked_ |= team_.any("stop", own);
-    return (asked_ & kStop) != 0;
-  }
-  /// Whether one of those that asked wants the run to go on elsewhere.
-  [[nodiscard]] bool requeue() const { return (asked_ & kRequeueAsked) != 0; }
-  /// Of a run that ended before its last step. What follows on it must not take it for done.
-  [[nodiscard]] int exit_code() const {
-    if (requeue()) return kRequeue;
-    if ((asked_ & kInterrupted) != 0) return code_of_signal(SIGINT);
-    return (asked_ & kHungUp) != 0 ? code_of_signal(SIGHUP) : kDone;
-  }
-
- private:
-  static constexpr unsigned kStop = 1, kRequeueAsked = 2, kInterrupted = 4, kHungUp = 8;
-  Team& team_;
-  const StopSignals& signals_;
-  unsigned asked_ = 0;
-};
 
 /// From the ranks' meeting to the end.
 int train_together(const RunOptions& options, Preparation& run, const Claim& claim,
