@@ -7,7 +7,7 @@
 In FOLDER, on the disk to measure: a run saves at --save with the host memory that is free as its
 buffer; a second goes on from that checkpoint, and its model must be byte for byte that of the first;
 a third saves without a buffer. Beside them, what dd writes and reads directly on that disk. FOLDER
-needs room for one state (14 bytes a parameter less the gradient's 2) and three models.
+needs room for two states (12 bytes a parameter each) and three models: a run that saves does so at its end too.
 """
 import argparse
 import filecmp
