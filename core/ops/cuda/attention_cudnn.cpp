@@ -23,7 +23,16 @@ namespace fe = cudnn_frontend;
 using Tensor = std::shared_ptr<fe::graph::Tensor_attributes>;
 
 /// Names of a graph's tensors at execution.
-enum Uid : std::int64_t { kQ = 1, kK, kV, kO, kLse, kDo, kDq, kDk, kDv };
+using Uid = std::int64_t;
+constexpr Uid kQ = 1;
+constexpr Uid kK = 2;
+constexpr Uid kV = 3;
+constexpr Uid kO = 4;
+constexpr Uid kLse = 5;
+constexpr Uid kDo = 6;
+constexpr Uid kDq = 7;
+constexpr Uid kDk = 8;
+constexpr Uid kDv = 9;
 
 /// Token strides of the tensors, in elements; those of a forward pass end with o.
 struct Strides {
