@@ -1,9 +1,9 @@
 #include "io/folder.h"
 
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <system_error>
-
-#include "io/file.h"
 
 namespace megatrain::io {
 
@@ -19,6 +19,13 @@ fs::path resolved(const fs::path& path) {
 }
 
 }  // namespace
+
+bool is_name_of(const fs::path& path, const FileDescriptor& opened) {
+  struct stat held{};
+  struct stat named{};
+  return ::fstat(opened.get(), &held) == 0 && ::stat(path.c_str(), &named) == 0 &&
+         held.st_dev == named.st_dev && held.st_ino == named.st_ino;
+}
 
 std::vector<std::string> names_in(const fs::path& folder) {
   std::vector<std::string> names;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/base/types.h"
+#include "io/file.h"
 
 namespace megatrain::io {
 
@@ -17,6 +18,9 @@ std::vector<std::string> names_in(const std::filesystem::path& folder);
 
 /// Whether `path`, links resolved, is `folder` or lies inside it. Neither need exist.
 bool lies_in(const std::filesystem::path& path, const std::filesystem::path& folder);
+
+/// Whether `path` still names what was opened: it may have been removed or replaced since.
+bool is_name_of(const std::filesystem::path& path, const FileDescriptor& opened);
 
 /// Bytes that the disk of a folder has left, which may be yet to be made; nullopt where the system
 /// does not say.

@@ -2,13 +2,13 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <fstream>
 #include <string>
 
+#include "io/folder.h"
 #include "io/json.h"
 
 namespace megatrain::launcher {
@@ -74,11 +74,7 @@ void MetricsFile::evaluation(const EvaluationMetrics& metrics) {
 }
 
 void MetricsFile::check_there() const {
-  struct stat written{};
-  struct stat named{};
-  if (::fstat(descriptor_.get(), &written) != 0) io::throw_system_error("look at", path_, errno);
-  if (::stat(path_.c_str(), &named) != 0 || written.st_dev != named.st_dev ||
-      written.st_ino != named.st_ino)
+  if (!io::is_name_of(path_, descriptor_))
     throw UserError(fmt::format(
         "{} was removed or replaced during the run, and what it said is lost", path_.string()));
 }

@@ -70,11 +70,7 @@ void FolderHold::lock() {
   if (::flock(folder.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
     throw UserError(fmt::format("another run is at work in --out {}", name_));
   // One that was refused may have removed the folder that it had made.
-  struct stat locked{};
-  struct stat named{};
-  if (::fstat(folder.get(), &locked) == 0 && ::stat(path_.c_str(), &named) == 0 &&
-      locked.st_dev == named.st_dev && locked.st_ino == named.st_ino)
-    lock_ = std::move(folder);
+  if (io::is_name_of(path_, folder)) lock_ = std::move(folder);
 }
 
 bool FolderHold::make() {

@@ -157,8 +157,7 @@ void plan(const RunOptions& options) {
   const ModelSource source = find_model(options.model);
   // What train would refuse, its plan refuses too.
   (void)training_options(options);
-  const io::Dataset data = open_data(options, source, /*required=*/false);
-  for (const std::string& warning : data.warnings) console.warning(warning);
+  const io::Dataset data = open_data(options, source, console, /*required=*/false);
   const ModelRanks ranks = planned_ranks(options);
   const Model model = part_of(source.config, ranks);
   const Slicing slicing = ranks.data().slicing();

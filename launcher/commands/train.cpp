@@ -161,7 +161,7 @@ Preparation prepare(const RunOptions& options, Console& console) {
     console.warning("an earlier run was ended before it saved anything; it begins anew");
   check_folder(run);
   check_output_file("--trace", options.trace);
-  run.data = open_data(options, run.source);
+  run.data = open_data(options, run.source, console);
   run.decisions = decisions_of(options, run.data);
   check_accepted(options.checkpoints.accept_change, run.decisions,
                  run.resume ? run.resume.record().options : Decisions());
@@ -272,7 +272,6 @@ int train_together(const RunOptions& options, Preparation& run, const Claim& cla
 
   print_banner(console, run.source, model, machine, plans, predict(options, machine, plans.train));
   print_data(console, run.data);
-  for (const std::string& warning : run.data.warnings) console.warning(warning);
   std::string peak_source;
   const double peak = team.leads() ? find_peak(options, machine, model, peak_source) : 0;
   console.line(fmt::format("MFU is against {}{} ({})",

@@ -36,8 +36,6 @@ void check_checkpoints(const CheckpointOptions& o) {
 }  // namespace
 
 std::vector<std::string> check_together(const RunOptions& options) {
-  if (options.val_fraction > 0 && !options.val_data.empty())
-    throw UserError("--val-data and --val-fraction are two ways to hold data out; choose one");
   check_learning_rate(options);
   check_checkpoints(options.checkpoints);
   // No refusal: a few steps of a long run's configuration are how it is tried out.

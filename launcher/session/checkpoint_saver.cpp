@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "launcher/session/failures.h"
+
 namespace megatrain::launcher {
 
 namespace {
@@ -116,12 +118,9 @@ void CheckpointSaver::report_failure(const Error& why) {
   failed_ = true;
   const std::string_view fails = "a checkpoint could not be saved";
   const std::string_view rest = "earlier ones are as they were";
-  if (options_.save_failure == "stop") {
-    const std::string text = fmt::format("{}; {}: {}", fails, rest, why.what());
-    // A full disk is to be mended; a rank that was lost is not, and launch starts all again.
-    if (dynamic_cast<const UserError*>(&why) != nullptr) throw UserError(text);
-    throw Error(text);
-  }
+  // A full disk is to be mended; a rank that was lost is not, and launch starts all again.
+  if (options_.save_failure == "stop")
+    throw_like(why, fmt::format("{}; {}: {}", fails, rest, why.what()));
   console_.warning(fmt::format("{}; training goes on, and {}: {}", fails, rest, why.what()));
 }
 

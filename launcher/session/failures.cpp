@@ -1,11 +1,13 @@
 #include "launcher/session/failures.h"
 
-#include <string>
 #include <utility>
 
-#include "core/base/error.h"
-
 namespace megatrain::launcher {
+
+void throw_like(const Error& like, const std::string& text) {
+  if (dynamic_cast<const UserError*>(&like) != nullptr) throw UserError(text);
+  throw Error(text);
+}
 
 void Failures::add(std::exception_ptr failure) {
   if (failure) all_.push_back(std::move(failure));
@@ -23,20 +25,19 @@ void Failures::rethrow() const {
   if (all_.empty()) return;
   if (all_.size() == 1) std::rethrow_exception(all_.front());
   std::string text;
-  bool mendable = false;
   for (const std::exception_ptr& one : all_) {
     try {
       std::rethrow_exception(one);
     } catch (const Error& error) {
-      if (text.empty())
-        mendable = dynamic_cast<const UserError*>(&error) != nullptr;
-      else
-        text += "\nthen: ";
+      if (!text.empty()) text += "\nthen: ";
       text += error.what();
     }
   }
-  if (mendable) throw UserError(text);
-  throw Error(text);
+  try {
+    std::rethrow_exception(all_.front());
+  } catch (const Error& first) {
+    throw_like(first, text);
+  }
 }
 
 }  // namespace megatrain::launcher

@@ -4,9 +4,15 @@
 
 #include <exception>
 #include <functional>
+#include <string>
 #include <vector>
 
+#include "core/base/error.h"
+
 namespace megatrain::launcher {
+
+/// Throws `text` as a UserError where `like` is one, else as an Error: the exit code stays.
+[[noreturn]] void throw_like(const Error& like, const std::string& text);
 
 /// In the order in which it went wrong: the first is the cause of the end, others may follow from
 /// it.

@@ -74,8 +74,9 @@ void choose_compute(Machine& machine, const MachineOptions& options) {
 
 /// --host-memory, which a plan alone may have of a machine that is not this one.
 Index given_host_memory(Index bytes, Presence presence, const NodeShare& share) {
+  if (presence == Presence::planned) return bytes;
   const HostMemory memory = available_host_memory();
-  if (presence == Presence::required && bytes > memory.available / share.ranks)
+  if (bytes > memory.available / share.ranks)
     throw UserError(
         fmt::format("--host-memory is {}, but {} are available ({}){}. Lower it or leave it out",
                     format_bytes(bytes), format_bytes(memory.available), memory.bound,

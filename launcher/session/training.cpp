@@ -34,7 +34,8 @@ bool evaluates(const RunOptions& options) {
   return options.val_fraction > 0 || !options.val_data.empty();
 }
 
-io::Dataset open_data(const RunOptions& options, const ModelSource& source, bool required) {
+io::Dataset open_data(const RunOptions& options, const ModelSource& source, Console& console,
+                      bool required) {
   if (options.val_every > 0 && !evaluates(options))
     throw UserError("--val-every needs held-out data: give --val-data or --val-fraction");
   io::DatasetOptions data;
@@ -45,7 +46,9 @@ io::Dataset open_data(const RunOptions& options, const ModelSource& source, bool
   data.sequence = options.seq_len;
   data.vocabulary = source.config.vocabulary;
   data.text_refusal = io::refuse_bytes(source.side_files, source.config.vocabulary);
-  return io::open_dataset(data);
+  io::Dataset opened = io::open_dataset(data);
+  for (const std::string& warning : opened.warnings) console.warning(warning);
+  return opened;
 }
 
 std::string content_mark(const TokenSource& data) {
