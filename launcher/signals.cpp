@@ -47,8 +47,10 @@ void handle(int signal) {
     say("\nmegatrain: stopping after this step, then saving; once more to leave at once\n");
     return;
   }
+  // No time yet: the first one's handler, in another thread or under this one, has not come to it.
   constexpr std::int64_t kSameMoment = 1000;
-  if (milliseconds() - g_signal_time < kSameMoment) return;
+  const std::int64_t first = g_signal_time;
+  if (first == 0 || milliseconds() - first < kSameMoment) return;
   say("\nmegatrain: stopped at once; what was not saved is lost\n");
   ::_exit(code_of_signal(signal));
 }
@@ -57,6 +59,7 @@ void handle(int signal) {
 
 StopSignals::StopSignals() {
   g_signal = 0;
+  g_signal_time = 0;
   g_training = false;
   struct sigaction action{};
   action.sa_handler = handle;
