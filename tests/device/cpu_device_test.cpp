@@ -5,8 +5,10 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <csignal>
 #include <cstring>
 #include <functional>
+#include <latch>
 #include <stdexcept>
 #include <thread>
 #include <vector>
@@ -76,6 +78,32 @@ TEST_F(CpuDeviceTest, SaysWhatItIs) {
   EXPECT_LT(device().free_bytes(), info.total_memory);
   EXPECT_EQ(device().reserve_bytes(), 0);
   EXPECT_EQ(&stream_->device(), &device());
+}
+
+// A handler's frame would be written below a stack pointer that oneDNN has moved to the heap.
+TEST_F(CpuDeviceTest, ThreadsThatComputeRunNoSignalHandlers) {
+  const auto held = [] {
+    sigset_t set;
+    pthread_sigmask(SIG_SETMASK, nullptr, &set);
+    return set;
+  };
+  const sigset_t here = held();
+  // The stream's own thread is one of the two.
+  std::array<sigset_t, 2> computing;
+  own(stream_).enqueue([&] {
+    std::latch both(2);
+    own(stream_).pool().for_each(2, [&](Index piece) {
+      computing[static_cast<std::size_t>(piece)] = held();
+      both.arrive_and_wait();
+    });
+  });
+  stream_->synchronize();
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGCHLD, SIGPROF, SIGALRM}) {
+    EXPECT_EQ(sigismember(&here, signal), 0) << signal;
+    for (const sigset_t& set : computing) EXPECT_EQ(sigismember(&set, signal), 1) << signal;
+  }
+  for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT})
+    for (const sigset_t& set : computing) EXPECT_EQ(sigismember(&set, fault), 0) << fault;
 }
 
 TEST_F(CpuDeviceTest, MemoryIsExactAlignedAndZero) {

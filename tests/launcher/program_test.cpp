@@ -234,8 +234,9 @@ TEST_F(Signals, SeveralInOneMomentAreOne) {
   program->signal(SIGINT);
   program->signal(SIGHUP);
   program->signal(SIGCONT);
-  const int code = program->wait().exit_code;
-  EXPECT_TRUE(code == 128 + SIGINT || code == 128 + SIGHUP) << code;
+  const Outcome outcome = program->wait();
+  const int code = outcome.exit_code;
+  EXPECT_TRUE(code == 128 + SIGINT || code == 128 + SIGHUP) << code << ": " << outcome.err;
   expect_whole_model(folder_ / "run" / "model");
 }
 

@@ -9,6 +9,7 @@
 
 #include "core/base/error.h"
 #include "core/base/spin.h"
+#include "core/device/cpu/signals_held.h"
 #include "core/device/cpu/thread_sanitizer.h"
 #include "core/device/cpu/tiny_numbers.h"
 
@@ -122,7 +123,9 @@ CpuGraph::~CpuGraph() {
 // --- QueueStream ---
 
 QueueStream::QueueStream(Device& device, std::string_view name, int threads)
-    : device_(device), threads_(threads), thread_([this] { loop(); }) {
+    : device_(device), threads_(threads) {
+  const SignalsHeld held;
+  thread_ = std::thread([this] { loop(); });
   // The kernel keeps 15 characters of a thread's name.
   pthread_setname_np(thread_.native_handle(), std::string(name.substr(0, 15)).c_str());
 }
