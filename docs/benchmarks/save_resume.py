@@ -59,7 +59,7 @@ class Runs:
         out = o.folder / name
         command = [o.program, "train", "--model", o.model, "--data", str(self.tokens), "--out",
                    str(out), "--seq-len", str(o.sequence), "--batch-tokens", str(o.tokens),
-                   "--steps", str(o.steps), *o.train, *more]
+                   "--steps", str(o.steps), "--deterministic", *o.train, *more]
         print("    " + " ".join(command), flush=True)
         started = time.monotonic()
         result = subprocess.run(command, capture_output=True, text=True)

@@ -45,7 +45,7 @@ BackgroundSave::BackgroundSave(const HostStore& store, SaveOptions options, Bloc
       pool_(pool),
       begin_(Clock::now()),
       layout_(state_shards(store.model(), options_.shard_bytes)),
-      pieces_of_unit_(static_cast<std::size_t>(store.model().unit_count())),
+      blocks_of_unit_(static_cast<std::size_t>(store.model().unit_count())),
       copiers_(copy_threads),
       folder_(*options_.peers, fmt::format("checkpoint of step {}", options_.step), options_.folder,
               /*replace=*/true),
@@ -53,7 +53,7 @@ BackgroundSave::BackgroundSave(const HostStore& store, SaveOptions options, Bloc
   require(store.model().partition().count <= options_.peers->size(),
           "the parts of a model are saved together");
   open_files();
-  if (options_.writes) list_pieces();
+  if (options_.writes) pack_units();
   report_.bytes = state_bytes(store.model());
   units_to_come_ = store.model().unit_count();
   for (int i = 0; i < kWriters; ++i) writers_.emplace_back([this] { write_blocks(); });
@@ -72,24 +72,26 @@ void BackgroundSave::open_files() {
       options_.writes ? join : JointFolder::Act());
 }
 
-void BackgroundSave::list_pieces() {
+void BackgroundSave::pack_units() {
+  std::vector<std::vector<BlockPiece>> pieces(blocks_of_unit_.size());
   for (std::size_t s = 0; s < layout_.size(); ++s)
     for (std::size_t t = 0; t < layout_[s].tensors.size(); ++t) {
       const StateTensor& tensor = layout_[s].tensors[t];
       const Index width = size_of(tensor.type);
-      auto& pieces = pieces_of_unit_[static_cast<std::size_t>(tensor.unit)];
-      for (const HeldPiece& piece :
-           held_pieces(*tensor.param, written_by(store_, tensor.unit, *tensor.param),
-                       kBlockBytes / width)) {
-        pieces.push_back({.shard = s,
-                          .dataset = t,
-                          .block = piece.block,
-                          .part = store_.model().partition().index,
-                          .first = piece.first * width,
-                          .bytes = piece.count * width});
-        ++pieces_to_write_;
-      }
+      for (const HeldPiece& piece : held_pieces(
+               *tensor.param, written_by(store_, tensor.unit, *tensor.param), kBlockBytes / width))
+        pieces[static_cast<std::size_t>(tensor.unit)].push_back(
+            {.shard = s,
+             .dataset = t,
+             .block = piece.block,
+             .part = store_.model().partition().index,
+             .first = piece.first * width,
+             .bytes = piece.count * width});
     }
+  for (std::size_t unit = 0; unit < pieces.size(); ++unit) {
+    blocks_of_unit_[unit] = pack_blocks(std::move(pieces[unit]));
+    blocks_to_write_ += std::ssize(blocks_of_unit_[unit]);
+  }
 }
 
 BackgroundSave::~BackgroundSave() {
@@ -109,9 +111,9 @@ BackgroundSave::~BackgroundSave() {
 
 void BackgroundSave::unit(Index unit) noexcept {
   try {
-    const auto& pieces = pieces_of_unit_[static_cast<std::size_t>(unit)];
-    copiers_.for_each(std::ssize(pieces),
-                      [&](Index i) { copy_out(pieces[static_cast<std::size_t>(i)]); });
+    const auto& blocks = blocks_of_unit_[static_cast<std::size_t>(unit)];
+    copiers_.for_each(std::ssize(blocks),
+                      [&](Index i) { copy_out(blocks[static_cast<std::size_t>(i)]); });
   } catch (...) {
     fail(std::current_exception());
   }
@@ -121,16 +123,19 @@ void BackgroundSave::unit(Index unit) noexcept {
   changed_.notify_all();
 }
 
-void BackgroundSave::copy_out(const BlockPiece& piece) {
+void BackgroundSave::copy_out(const PackedBlock& packed) {
   {
     const std::lock_guard lock(mutex_);
     if (failure_) return;
   }
-  Filled filled{piece, pool_.acquire()};
-  const StateTensor& tensor = layout_[piece.shard].tensors[piece.dataset];
-  read_state(store_, tensor, piece.first / 4,
-             {reinterpret_cast<float*>(filled.block.bytes().data()),
-              static_cast<std::size_t>(piece.bytes / 4)});
+  Filled filled{&packed, pool_.acquire()};
+  for (std::size_t i = 0; i < packed.pieces.size(); ++i) {
+    const BlockPiece& piece = packed.pieces[i];
+    const StateTensor& tensor = layout_[piece.shard].tensors[piece.dataset];
+    read_state(store_, tensor, piece.first / 4,
+               {reinterpret_cast<float*>(filled.block.bytes().data() + packed.offsets[i]),
+                static_cast<std::size_t>(piece.bytes / 4)});
+  }
   {
     const std::lock_guard lock(mutex_);
     queue_.push_back(std::move(filled));
@@ -148,17 +153,21 @@ void BackgroundSave::write_blocks() {
     // After a failure blocks only go back to the pool, so that nobody waits for one.
     if (failure_) continue;
     lock.unlock();
-    const Index bytes = filled.piece.bytes;
     std::exception_ptr failure;
     try {
-      pace(bytes);
-      shards_->write(filled.piece, filled.block.bytes().first(static_cast<std::size_t>(bytes)));
+      pace(filled.packed->filled);
+      for (std::size_t i = 0; i < filled.packed->pieces.size(); ++i) {
+        const BlockPiece& piece = filled.packed->pieces[i];
+        shards_->write(
+            piece, filled.block.bytes().subspan(static_cast<std::size_t>(filled.packed->offsets[i]),
+                                                static_cast<std::size_t>(piece.bytes)));
+      }
     } catch (...) {
       failure = std::current_exception();
     }
     if (failure) fail(failure);
     lock.lock();
-    if (--pieces_to_write_ == 0) changed_.notify_all();
+    if (--blocks_to_write_ == 0) changed_.notify_all();
   }
 }
 
@@ -188,7 +197,7 @@ void BackgroundSave::finish() {
   std::unique_lock lock(mutex_);
   const auto given_up = [&] { return given_up_ && units_to_come_ > 0; };
   // Once the last unit is here, the threads that copied it are free to read back.
-  const auto through = [&] { return units_to_come_ == 0 && pieces_to_write_ == 0; };
+  const auto through = [&] { return units_to_come_ == 0 && blocks_to_write_ == 0; };
   changed_.wait(lock, [&] { return failure_ || through() || given_up(); });
   if (given_up() && !failure_)
     failure_ = std::make_exception_ptr(

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "core/engine/state_reader.h"
+#include "io/checkpoint/block_packing.h"
 #include "io/checkpoint/block_pool.h"
 #include "io/checkpoint/shard_writer.h"
 #include "io/checkpoint/state_layout.h"
@@ -72,14 +73,14 @@ class BackgroundSave final : public StateReader {
   [[nodiscard]] const SaveOptions& options() const { return options_; }
 
  private:
-  /// A piece on its way to the disk.
+  /// Pieces on their way to the disk.
   struct Filled {
-    BlockPiece piece;
+    const PackedBlock* packed = nullptr;
     BlockPool::Block block;
   };
   void open_files();
-  void list_pieces();
-  void copy_out(const BlockPiece& piece);
+  void pack_units();
+  void copy_out(const PackedBlock& packed);
   void write_blocks();
   void pace(Index bytes);
   void finish();
@@ -91,7 +92,7 @@ class BackgroundSave final : public StateReader {
   BlockPool& pool_;
   std::chrono::steady_clock::time_point begin_;
   std::vector<StateShard> layout_;
-  std::vector<std::vector<BlockPiece>> pieces_of_unit_;
+  std::vector<std::vector<PackedBlock>> blocks_of_unit_;
   ThreadPool copiers_;
   JointFolder folder_;
   std::unique_ptr<ShardWriter> shards_;  ///< on ranks that make the files, or write
@@ -99,7 +100,7 @@ class BackgroundSave final : public StateReader {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<Filled> queue_;
-  Index units_to_come_ = 0, pieces_to_write_ = 0;
+  Index units_to_come_ = 0, blocks_to_write_ = 0;
   bool given_up_ = false;
   bool stopping_ = false;
   bool finished_ = false;

@@ -80,8 +80,8 @@ SaveEstimate estimate(const RunOptions& options, const Machine& machine, const R
   const Choices& choices = plans.train.choices;
   const Index taken = plan_bytes(model, choices).store + plans.pinned_bytes();
   const Index bytes = io::state_bytes(model);
-  const Index blocks = save_blocks(options.checkpoints, machine.host_memory - taken, bytes);
-  return estimate_save(bytes, blocks * io::kBlockBytes, prediction.rates.disk,
+  const Index blocks = save_blocks(options.checkpoints, machine.host_memory - taken, model);
+  return estimate_save(bytes, bytes / io::blocks_of_state(model) * blocks, prediction.rates.disk,
                        prediction.simulation.step_seconds);
 }
 

@@ -309,7 +309,7 @@ int train_together(const RunOptions& options, Preparation& run, const Claim& cla
   saver.emplace(
       checkpoints, options.checkpoints, store,
       save_blocks(options.checkpoints, spare_host_memory(options.machine, machine, store, pinned),
-                  io::state_bytes(model)),
+                  model),
       io::TrainingRecord{.state = {}, .options = run.decisions, .numerics_key = key},
       run.source.side_files, console, [&] { return requests.requeue(); },
       [&] { return engine.seconds_held(); }, run.continues ? state.step : -1,

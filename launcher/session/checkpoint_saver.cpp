@@ -22,15 +22,14 @@ std::string format_rate(Index bytes, double seconds) {
 
 }  // namespace
 
-Index save_blocks(const CheckpointOptions& options, Index available, Index state_bytes) {
-  Index bytes = 0;
-  if (options.save_buffer) {
-    bytes = options.save_buffer->bytes;
-  } else {
-    // A margin for what else runs here, the page cache among it.
-    bytes = std::min(available - available / 10 - (Index{1} << 30), state_bytes);
-  }
-  return std::max(bytes / io::kBlockBytes, kFewestBlocks);
+Index save_blocks(const CheckpointOptions& options, Index available, const Model& model) {
+  // A margin for what else runs here, the page cache among it.
+  const Index blocks =
+      options.save_buffer
+          ? options.save_buffer->bytes / io::kBlockBytes
+          : std::min((available - available / 10 - (Index{1} << 30)) / io::kBlockBytes,
+                     io::blocks_of_state(model));
+  return std::max(blocks, kFewestBlocks);
 }
 
 io::Retention retention(const CheckpointOptions& options) {

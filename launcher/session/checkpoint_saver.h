@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/model/model.h"
 #include "core/train/saver.h"
 #include "io/checkpoint/background_save.h"
 #include "io/checkpoint/checkpoint_folder.h"
@@ -20,7 +21,7 @@ namespace megatrain::launcher {
 
 /// Memory for blocks on their way to the disk: what --save-buffer says, else what the machine has
 /// left, the whole state at most; and never less than it takes to keep a disk busy.
-Index save_blocks(const CheckpointOptions& options, Index available, Index state_bytes);
+Index save_blocks(const CheckpointOptions& options, Index available, const Model& model);
 
 /// The ranks that save together, and whether this one has a share of the writing.
 struct SaveShare {
