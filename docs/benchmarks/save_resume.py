@@ -66,7 +66,7 @@ class Runs:
         if result.returncode != 0:
             raise SystemExit(result.stdout[-3000:] + result.stderr[-3000:])
         for line in result.stdout.splitlines():
-            if re.match(r"plan|memory|host store|step |checkpoint |resum|goes on", line):
+            if re.match(r"plan|memory|host store|step |checkpoint |going on", line):
                 print("    " + line)
         print(f"    {time.monotonic() - started:.1f} s in all", flush=True)
         return out

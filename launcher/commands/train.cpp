@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <chrono>
 #include <csignal>
 #include <exception>
 #include <filesystem>
@@ -288,10 +289,13 @@ int train_together(const RunOptions& options, Preparation& run, const Claim& cla
   print_store(console, store);
   TrainState state;
   if (run.resume) {
+    const auto begin = std::chrono::steady_clock::now();
     run.resume.load(store, pool, console.bytes_progress("loading the checkpoint"), team.peers());
+    const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
     state = run.resume.record().state;
-    console.line(
-        fmt::format("going on from step {} of {}", state.step, run.resume.folder().string()));
+    console.line(fmt::format("going on from step {} of {}: {} in {}", state.step,
+                             run.resume.folder().string(), format_bytes(io::state_bytes(model)),
+                             precise_seconds(taken.count())));
   } else {
     fill_store(store, run.source, options.seed, pool, console.bytes_progress("loading weights"));
   }
