@@ -43,7 +43,7 @@ void ListWriter::zero(BufferId accumulator, std::int32_t unit) {
   if (accumulator < 0) return;
   const Index elements = unit == 0 ? model_.unit(0).slab_elements : model_.max_block_elements();
   const Index bytes = choices_.slicing.padded(elements) * 4;
-  add({.op = OpCode::zero, .unit = unit, .cost = {.device_bytes = bytes}},
+  add({.op = OpCode::zero, .unit = unit, .cost = {.slab_bytes = bytes}},
       {{accumulator, Role::destination, Access::write}});
 }
 
@@ -78,7 +78,7 @@ void ListWriter::update_on_device(Index unit) {
       .slice = {.count = elements, .gradient_type = choices_.wire()}, .coefficients = {}});
   add({.op = OpCode::device_update,
        .unit = id(unit),
-       .cost = {.device_bytes = static_cast<Index>(work.bytes),
+       .cost = {.slab_bytes = static_cast<Index>(work.bytes),
                 .launches = static_cast<Index>(model_.unit(unit).params.size())}},
       {{layout_.device_gradient[Layout::at(unit)], Role::wire, Access::read},
        {slot, Role::weights, Access::read_write},

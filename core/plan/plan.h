@@ -154,7 +154,8 @@ struct Wait {
 struct Cost {
   double flops = 0;            ///< of matrix products
   double attention_flops = 0;  ///< of attention, over the pairs that it looks at
-  Index device_bytes = 0;      ///< element-wise traffic
+  Index device_bytes = 0;      ///< element-wise traffic of activations
+  Index slab_bytes = 0;        ///< of kernels that walk a unit's slab once
   Index link_bytes = 0;        ///< over PCIe
   Index peer_bytes = 0;        ///< received from other ranks, parts of the model among them
   Index host_elements = 0;     ///< updated by AdamW

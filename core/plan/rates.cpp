@@ -18,11 +18,12 @@ struct Field {
   bool of_ranks = false;                ///< files that lack it have the assumed one
 };
 
-constexpr std::array<Field, 15> kFields = {
+constexpr std::array<Field, 16> kFields = {
     {{"flops", &Rates::flops},
      {"attention", &Rates::attention, &Rates::flops},
      {"attention_backward", &Rates::attention_backward, &Rates::flops},
      {"device_bandwidth", &Rates::device_bandwidth},
+     {"slab_bandwidth", &Rates::slab_bandwidth, &Rates::device_bandwidth},
      {"to_device", &Rates::to_device},
      {"to_host", &Rates::to_host},
      {"update", &Rates::update},
@@ -55,7 +56,7 @@ Rates assumed_rates(DeviceKind kind, DType compute) {
     rates.flops = compute == DType::bf16 ? 660e12 : 40e12;
     rates.attention = compute == DType::bf16 ? 600e12 : 20e12;
     rates.attention_backward = compute == DType::bf16 ? 420e12 : 20e12;
-    rates.device_bandwidth = 3.3e12;
+    rates.device_bandwidth = rates.slab_bandwidth = 3.3e12;
     rates.to_device = rates.to_host = 54e9;
     rates.update = 5e9;
     rates.to_device_beside = 0.58;
@@ -67,7 +68,7 @@ Rates assumed_rates(DeviceKind kind, DType compute) {
   } else {
     rates.flops = 100e9;
     rates.attention = rates.attention_backward = 50e9;
-    rates.device_bandwidth = 10e9;
+    rates.device_bandwidth = rates.slab_bandwidth = 10e9;
     rates.to_device = rates.to_host = 5e9;
     rates.update = 0.4e9;
     rates.launch = 5e-6;

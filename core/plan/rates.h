@@ -17,9 +17,12 @@ struct Rates {
   double attention = 0;           ///< forward, FLOP/s over the pairs that a causal mask leaves
   double attention_backward = 0;  ///< the same
   double device_bandwidth = 0;    ///< element-wise kernels, bytes/s read plus written
-  double to_device = 0;           ///< host to device copies, bytes/s
-  double to_host = 0;             ///< device to host copies, bytes/s
-  double update = 0;              ///< AdamW, elements/s
+  /// The same of kernels that walk a unit's slab: updates on the device, gradients on their way
+  /// down. Those of a small micro-batch take as long as their launch, these never.
+  double slab_bandwidth = 0;
+  double to_device = 0;  ///< host to device copies, bytes/s
+  double to_host = 0;    ///< device to host copies, bytes/s
+  double update = 0;     ///< AdamW, elements/s
   // All three share the host's memory. What is left of each while copies go both ways and AdamW
   // runs, a part of the rate above:
   double to_device_beside = 1;
@@ -42,7 +45,8 @@ Rates assumed_rates(DeviceKind kind, DType compute);
 Rates shared_by(Rates rates, Index ranks);
 
 /// Reads "name = value" lines. Older files lack some: attention is then as fast as matrix products,
-/// and copies and updates do not slow each other. @throws UserError naming the file and line
+/// slabs are walked like activations, and copies and updates do not slow each other. @throws
+/// UserError naming the file and line
 Rates read_rates(const std::filesystem::path& file);
 /// What read_rates reads.
 std::string format_rates(const Rates& rates);

@@ -181,7 +181,8 @@ ComputeSeconds compute_seconds(const Instruction& instruction, const Rates& rate
   return {
       .products = cost.flops / rates.flops,
       .attention = cost.attention_flops / (backward ? rates.attention_backward : rates.attention),
-      .element_wise = static_cast<double>(cost.device_bytes) / rates.device_bandwidth};
+      .element_wise = static_cast<double>(cost.device_bytes) / rates.device_bandwidth +
+                      static_cast<double>(cost.slab_bytes) / rates.slab_bandwidth};
 }
 
 StreamId Simulation::bound() const {

@@ -344,7 +344,7 @@ void TrainListWriter::finish_on_wire(Index unit, Index wave, BufferId accumulato
                  .wave = id(wave),
                  .first = first,
                  .count = count,
-                 .cost = {.device_bytes = count * (4 + size_of(choices_.wire()))}},
+                 .cost = {.slab_bytes = count * (4 + size_of(choices_.wire()))}},
                 {{accumulator, Role::gradient, Access::read},
                  {wire, Role::wire, Access::write},
                  {layout_.partials_of[at(unit)], Role::partials, Access::write}});

@@ -22,16 +22,17 @@ double rate_of(const MeasuredCall& call) {
 }
 
 /// Its part, in percent, of all calls that do the same kind of work.
-double share_of(const MeasuredCall& call, const Ceilings& ceilings) {
+using Calls = std::span<const MeasuredCall>;
+
+double share_of(const MeasuredCall& call, Calls calls) {
   for (double ops::Work::* part :
        {&ops::Work::product_flops, &ops::Work::attention_flops, &ops::Work::bytes})
     if (call.work.*part > 0)
-      return share(static_cast<double>(call.count) * call.seconds,
-                   together(ceilings.calls, part).seconds);
+      return share(static_cast<double>(call.count) * call.seconds, together(calls, part).seconds);
   return 0;
 }
 
-std::string call_line(const MeasuredCall& call, const Ceilings& ceilings) {
+std::string call_line(const MeasuredCall& call, Calls calls) {
   const std::string what = call.op == "product"  ? call.pass
                            : call.pass == "head" ? "head " + call.op
                                                  : call.op;
@@ -39,19 +40,19 @@ std::string call_line(const MeasuredCall& call, const Ceilings& ceilings) {
   return fmt::format("  {:<20} {:<34} {:>4} x {:>10} {:>15} {:>4.0f} %\n", what, call.shape,
                      call.count, precise_seconds(call.seconds),
                      call.work.bytes > 0 ? gigabytes(rate) : format_flops(rate),
-                     share_of(call, ceilings));
+                     share_of(call, calls));
 }
 
-std::string call_lines(const Ceilings& ceilings, double ops::Work::* part) {
+std::string call_lines(Calls calls, double ops::Work::* part) {
   std::string text;
-  for (const MeasuredCall& call : ceilings.calls)
-    if (call.work.*part > 0) text += call_line(call, ceilings);
+  for (const MeasuredCall& call : calls)
+    if (call.work.*part > 0) text += call_line(call, calls);
   return text;
 }
 
-void write_calls(io::JsonWriter& json, const Ceilings& ceilings, double ops::Work::* part) {
+void write_calls(io::JsonWriter& json, Calls calls, double ops::Work::* part) {
   json.key("calls").begin_array();
-  for (const MeasuredCall& call : ceilings.calls) {
+  for (const MeasuredCall& call : calls) {
     if (call.work.*part <= 0) continue;
     json.begin_object()
         .member("pass", call.pass)
@@ -60,7 +61,7 @@ void write_calls(io::JsonWriter& json, const Ceilings& ceilings, double ops::Wor
         .member("count", call.count)
         .member("seconds", call.seconds)
         .member("rate", rate_of(call))
-        .member("share_percent", share_of(call, ceilings))
+        .member("share_percent", share_of(call, calls))
         .end_object();
   }
   json.end_array();
@@ -70,16 +71,19 @@ void write_ceilings(io::JsonWriter& json, const BenchReport& report) {
   const Ceilings& c = report.ceilings;
   json.begin_object().member("micro_batch_tokens", report.measured_tokens);
   json.key("products").begin_object().member("flops_per_second", c.rates.flops);
-  write_calls(json, c, &ops::Work::product_flops);
+  write_calls(json, c.calls, &ops::Work::product_flops);
   json.end_object();
   json.key("attention")
       .begin_object()
       .member("forward_flops_per_second", c.rates.attention)
       .member("backward_flops_per_second", c.rates.attention_backward);
-  write_calls(json, c, &ops::Work::attention_flops);
+  write_calls(json, c.calls, &ops::Work::attention_flops);
   json.end_object();
   json.key("element_wise").begin_object().member("bytes_per_second", c.rates.device_bandwidth);
-  write_calls(json, c, &ops::Work::bytes);
+  write_calls(json, c.calls, &ops::Work::bytes);
+  json.end_object();
+  json.key("slabs").begin_object().member("bytes_per_second", c.rates.slab_bandwidth);
+  write_calls(json, c.slab_calls, &ops::Work::bytes);
   json.end_object();
   json.member("to_device_bytes_per_second", c.rates.to_device)
       .member("to_host_bytes_per_second", c.rates.to_host)
@@ -185,12 +189,14 @@ std::string ceilings_text(const BenchReport& report) {
   const Rates& r = c.rates;
   std::string text = fmt::format("ceilings, micro-batch of {} tokens:\n", report.measured_tokens);
   text += fmt::format("products           {}\n", format_flops(r.flops));
-  text += call_lines(c, &ops::Work::product_flops);
+  text += call_lines(c.calls, &ops::Work::product_flops);
   text += fmt::format("attention          {} forward, {} backward\n", format_flops(r.attention),
                       format_flops(r.attention_backward));
-  text += call_lines(c, &ops::Work::attention_flops);
+  text += call_lines(c.calls, &ops::Work::attention_flops);
   text += fmt::format("element-wise       {}\n", gigabytes(r.device_bandwidth));
-  text += call_lines(c, &ops::Work::bytes);
+  text += call_lines(c.calls, &ops::Work::bytes);
+  text += fmt::format("slabs              {}\n", gigabytes(r.slab_bandwidth));
+  text += call_lines(c.slab_calls, &ops::Work::bytes);
   text += fmt::format("copies             {} to the device, {} to the host, {} both at once\n",
                       gigabytes(r.to_device), gigabytes(r.to_host), gigabytes(c.copies.both_ways));
   text += fmt::format(

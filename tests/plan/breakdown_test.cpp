@@ -14,7 +14,8 @@ namespace {
 class Script {
  public:
   Script() {
-    rates.flops = rates.attention = rates.attention_backward = rates.device_bandwidth = 1;
+    rates.flops = rates.attention = rates.attention_backward = rates.device_bandwidth =
+        rates.slab_bandwidth = 1;
   }
 
   /// @param after  instructions of this body that it waits for
@@ -62,14 +63,20 @@ using Parts = std::array<double, kStepParts>;  // products attention small recom
 
 TEST(Breakdown, SharesOutABlockByRates) {
   Script script;
-  script.rates = {.flops = 2, .attention = 1, .attention_backward = 0.5, .device_bandwidth = 4};
+  script.rates = {.flops = 2,
+                  .attention = 1,
+                  .attention_backward = 0.5,
+                  .device_bandwidth = 4,
+                  .slab_bandwidth = 8};
   const Cost cost{.flops = 8, .attention_flops = 3, .device_bytes = 12};  // 4 s, 3 s, 3 s
   script.add(OpCode::forward, StreamId::compute, 0, 20, {}, cost);
   EXPECT_EQ(script.parts(), (Parts{8, 6, 6, 0, 0, 0, 0, 0}));
   script.add(OpCode::backward, StreamId::compute, 20, 33, {}, cost);  // 4 s, 6 s, 3 s
   EXPECT_EQ(script.parts(), (Parts{12, 12, 9, 0, 0, 0, 0, 0}));
   script.add(OpCode::recompute, StreamId::compute, 33, 40, {}, cost);
-  script.add(OpCode::reduce, StreamId::compute, 40, 42, {}, {.device_bytes = 1});
+  const Cost walk{.device_bytes = 12, .slab_bytes = 16};
+  EXPECT_EQ(compute_seconds({.op = OpCode::reduce, .cost = walk}, script.rates).total(), 3 + 2);
+  script.add(OpCode::reduce, StreamId::compute, 40, 42, {}, walk);
   script.add(OpCode::release, StreamId::compute, 42, 42.5);
   EXPECT_EQ(script.parts(), (Parts{12, 12, 11.5, 7, 0, 0, 0, 0}));
 }
@@ -165,7 +172,8 @@ TEST(Breakdown, ATraceOfAnotherPlanIsRefused) {
 Rates fast_rates() {
   Rates rates;
   rates.flops = rates.attention = rates.attention_backward = 1e9;
-  rates.device_bandwidth = rates.to_device = rates.to_host = rates.update = 1e17;
+  rates.device_bandwidth = rates.slab_bandwidth = rates.to_device = rates.to_host = rates.update =
+      1e17;
   rates.peers = rates.network = rates.host_memory = 1e17;
   rates.launch = 1e-15;
   return rates;

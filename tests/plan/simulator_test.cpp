@@ -11,7 +11,8 @@ namespace {
 class Script {
  public:
   Script() {
-    rates_.flops = rates_.attention = rates_.attention_backward = rates_.device_bandwidth = 1;
+    rates_.flops = rates_.attention = rates_.attention_backward = rates_.device_bandwidth =
+        rates_.slab_bandwidth = 1;
     rates_.to_device = rates_.to_host = rates_.peers = rates_.network = rates_.update = 1;
     rates_.host_memory = 1;
     rates_.launch = 1e-9;

@@ -48,6 +48,9 @@ Ceilings measure_ceilings(Machine& machine, const Model& model, const Choices& c
       together(ceilings.calls, &ops::Work::attention_flops, "attention backward")
           .rate(rates.attention_backward);
   rates.device_bandwidth = together(ceilings.calls, &ops::Work::bytes).rate(rates.device_bandwidth);
+  ceilings.slab_calls = measure_slab_calls(machine, model, choices);
+  rates.slab_bandwidth =
+      together(ceilings.slab_calls, &ops::Work::bytes).rate(rates.slab_bandwidth);
   {
     Copies copies(*machine.device, pool);
     ceilings.copies = copies.alone(kLeastSeconds);

@@ -18,6 +18,7 @@ struct Ceilings {
   /// measured.
   Rates rates;
   std::vector<MeasuredCall> calls;
+  std::vector<MeasuredCall> slab_calls;
   Copies::Alone copies;
   HostUpdate update;
   bool disk_measured = false;

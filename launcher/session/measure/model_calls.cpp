@@ -154,7 +154,44 @@ void measure_head(Machine& machine, Stream& stream, const Model& model, const Ch
   std::ranges::move(list.calls, std::back_inserter(into));
 }
 
+std::vector<ops::AnyOp> slab_ops(Machine& machine, Stream& stream, const Choices& choices,
+                                 Scratch& scratch, Index elements) {
+  const bool split = machine.master == MasterFormat::split;
+  const auto floats = [&] { return reinterpret_cast<float*>(scratch.take(elements * 4)); };
+  ops::AdamW update{.slice = {.count = elements, .gradient_type = choices.wire()},
+                    .coefficients = {.eps = 1}};  // changes nothing
+  update.slice.weights = scratch.take(elements * size_of(machine.compute));
+  if (split) update.slice.remainder = reinterpret_cast<std::int16_t*>(scratch.take(elements * 2));
+  update.slice.exp_avg = floats();
+  update.slice.exp_avg_sq = floats();
+  stream.fill(reinterpret_cast<std::byte*>(update.slice.exp_avg_sq), 0, elements * 4);
+  const Index wire = elements * size_of(choices.wire());
+  update.slice.gradient = scratch.take(wire);
+  ops::ReduceGradient reduce{.count = elements, .gradient = floats(), .wire_type = choices.wire()};
+  reduce.wire = scratch.take(wire);
+  reduce.partials =
+      reinterpret_cast<double*>(scratch.take(ops::norm_partials(elements) * Index{sizeof(double)}));
+  return {reduce, update};
+}
+
 }  // namespace
+
+std::vector<MeasuredCall> measure_slab_calls(Machine& machine, const Model& model,
+                                             const Choices& choices) {
+  constexpr Index kEnough = Index{16} << 20;
+  Index elements = 0;
+  for (const Unit& unit : model.units()) elements = std::max(elements, unit.slab_elements);
+  elements = std::min(elements, kEnough);
+  const auto stream = machine.device->make_stream("measurement");
+  const Index partials = ops::norm_partials(elements) * Index{sizeof(double)};
+  Scratch scratch(*machine.device, *stream,
+                  Scratch::room({elements * 4, elements * 4, elements * 4, elements * 4,
+                                 elements * 4, elements * 4, elements * 4, partials}));
+  CallList list;
+  list.add("slab", slab_ops(machine, *stream, choices, scratch, elements));
+  measure(machine, *stream, list);
+  return list.calls;
+}
 
 std::vector<MeasuredCall> measure_calls(Machine& machine, const Model& model,
                                         const Choices& choices) {
@@ -165,7 +202,7 @@ std::vector<MeasuredCall> measure_calls(Machine& machine, const Model& model,
   return calls;
 }
 
-CallRate together(const std::vector<MeasuredCall>& calls, double ops::Work::* part,
+CallRate together(std::span<const MeasuredCall> calls, double ops::Work::* part,
                   std::string_view op) {
   CallRate all;
   for (const MeasuredCall& call : calls) {

@@ -2,6 +2,7 @@
 /// @file
 /// The kernels that a model calls in a micro-batch, each measured by itself at its own shape.
 
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -37,9 +38,14 @@ struct CallRate {
 std::vector<MeasuredCall> measure_calls(Machine& machine, const Model& model,
                                         const Choices& choices);
 
+/// Measures what walks a unit's slab on the device: the update, and a gradient on its way down; of
+/// the largest unit, or as much of it as no cache holds.
+std::vector<MeasuredCall> measure_slab_calls(Machine& machine, const Model& model,
+                                             const Choices& choices);
+
 /// Sums what `part` takes of each call's work, weighted by how often it is called.
 /// @param op  only calls of this one; empty: of all
-CallRate together(const std::vector<MeasuredCall>& calls, double ops::Work::* part,
+CallRate together(std::span<const MeasuredCall> calls, double ops::Work::* part,
                   std::string_view op = {});
 
 }  // namespace megatrain::launcher
