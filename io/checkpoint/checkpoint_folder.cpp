@@ -5,10 +5,10 @@
 #include <algorithm>
 #include <charconv>
 #include <exception>
-#include <optional>
 #include <system_error>
 
 #include "io/atomic_file.h"
+#include "io/checkpoint/checkpoint.h"
 #include "io/checkpoint/manifest.h"
 #include "io/folder.h"
 
@@ -77,6 +77,27 @@ void CheckpointFolder::published(Index step, const Retention& retention) const {
     }
   }
   if (failure) std::rethrow_exception(failure);
+}
+
+std::optional<Index> CheckpointFolder::repeated_by(Index step) const {
+  const auto values_of = [&](Index of) {
+    const Checkpoint checkpoint(of_step(of));
+    std::vector<ManifestDataset> values;
+    for (const ManifestShard& shard : checkpoint.manifest().shards)
+      values.insert(values.end(), shard.datasets.begin(), shard.datasets.end());
+    return values;
+  };
+  const std::vector<ManifestDataset> values = values_of(step);
+  for (const Index earlier : finished()) {
+    if (earlier >= step) continue;
+    try {
+      if (values_of(earlier) == values) return earlier;
+    } catch (const Error&) {
+      continue;  // a damaged one is no measure
+    }
+    return std::nullopt;
+  }
+  return std::nullopt;
 }
 
 std::vector<fs::path> CheckpointFolder::leftovers() const {

@@ -78,7 +78,16 @@ StateReader* CheckpointSaver::begin(const TrainState& state, bool ending) {
                        .read_back = options_.verify_saves,
                        .peers = &share_.peers,
                        .writes = share_.writes};
-  save.published = [this, step = state.step] { folder_.published(step, retention(options_)); };
+  save.published = [this, step = state.step] {
+    // Before earlier ones are retired.
+    const std::optional<Index> repeated = folder_.repeated_by(step);
+    folder_.published(step, retention(options_));
+    if (repeated)
+      throw Error(
+          fmt::format("every value is that of step {}: nothing was learned in between (steps "
+                      "skipped, or a learning rate of 0), or the save wrote old values",
+                      *repeated));
+  };
   save.files.push_back({std::string(io::kTrainingName), io::to_json(record_)});
   if (options_.shard_size) save.shard_bytes = options_.shard_size->bytes;
   if (options_.save_rate) save.bytes_per_second = options_.save_rate->bytes;

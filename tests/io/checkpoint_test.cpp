@@ -396,5 +396,27 @@ TEST(CheckpointFolder, KeepsTheLastAndEverySoMany) {
   EXPECT_TRUE(fs::exists(folder / "notes.txt"));
 }
 
+TEST_F(CheckpointTest, OneThatRepeatsTheOneBeforeIsNoticed) {
+  const CheckpointFolder checkpoints(folder_ / "all");
+  fs::create_directories(checkpoints.path());
+  const auto store = rig_.make_store(checkpoint_config("llama", false));
+  rig_.fill(*store, 1);
+  const auto save = [&](Index step) {
+    SaveOptions saved = options();
+    saved.folder = checkpoints.of_step(step);
+    saved.step = step;
+    rig_.save(*store, saved);
+    return checkpoints.repeated_by(step);
+  };
+  EXPECT_EQ(save(1), std::nullopt);
+  EXPECT_EQ(save(2), 1);
+  store->exp_avg(1)[0] += 1;
+  EXPECT_EQ(save(3), std::nullopt);
+  EXPECT_EQ(save(4), 3);
+  // A damaged one says nothing; the one before it differs.
+  fs::resize_file(checkpoints.of_step(3) / "manifest.json", 10);
+  EXPECT_EQ(checkpoints.repeated_by(4), std::nullopt);
+}
+
 }  // namespace
 }  // namespace megatrain::io
