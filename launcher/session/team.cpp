@@ -13,6 +13,9 @@ namespace megatrain::launcher {
 
 namespace {
 
+/// Longer than it takes the rendezvous to ask all ranks, or to lose one that is silent.
+constexpr std::chrono::seconds kToFindTheCause{60};
+
 Index number(const std::string& text) {
   Index value = 0;
   std::from_chars(text.data(), text.data() + text.size(), value);
@@ -24,9 +27,9 @@ parallel::WorldOptions world_options(const TeamOptions& options) {
   world.configuration = io::checksum(options.configuration);
   world.device = options.device;
   world.join_limit = std::chrono::seconds(options.patience);
-  // Who hangs in a step is found by its own watch; a collective may wait for one whose disk is
-  // slow.
-  world.collective_timeout = Team::kSavePatience * world.join_limit;
+  // Who hangs in a step is found by the watch, which must have its answer before a collective that
+  // waits for it gives up and takes the blame.
+  world.collective_timeout = Team::kSavePatience * world.join_limit + kToFindTheCause;
   return world;
 }
 

@@ -76,12 +76,14 @@ class GlooCollectives::Guard {
 };
 
 GlooCollectives::GlooCollectives(std::shared_ptr<GlooMesh> mesh,
-                                 std::shared_ptr<KeyValueStore> store, std::string name)
+                                 std::shared_ptr<KeyValueStore> store, std::string name,
+                                 std::function<void()> on_collective)
     : mesh_(std::move(mesh)),
       store_(std::move(store)),
       name_(std::move(name)),
       rank_(mesh_->rank),
       size_(mesh_->size),
+      on_collective_(std::move(on_collective)),
       send_(at(kPiece * size_)),
       received_(at(kPiece * size_)) {}
 
@@ -199,6 +201,7 @@ void GlooCollectives::run(const Call& call, const std::function<void()>& body) {
                       failure_->ranks());
   };
   check();
+  if (on_collective_) on_collective_();
   try {
     body();
   } catch (const std::exception& error) {

@@ -22,8 +22,9 @@ namespace megatrain {
 /// number of bytes. It goes through buffers of a fixed size, piece by piece.
 class GlooCollectives final : public BlockingCollectives {
  public:
+  /// @param on_collective  called by each collective as it begins; may be empty
   GlooCollectives(std::shared_ptr<GlooMesh> mesh, std::shared_ptr<KeyValueStore> store,
-                  std::string name);
+                  std::string name, std::function<void()> on_collective);
 
   void all_gather(const Call& call, const std::byte* slice, std::byte* whole) override;
   void reduce_scatter(const Call& call, const float* whole, float* slice) override;
@@ -71,6 +72,7 @@ class GlooCollectives final : public BlockingCollectives {
   const std::string name_;
   const int rank_;
   const int size_;
+  const std::function<void()> on_collective_;
   // The stream's collectives use them, one at a time.
   std::vector<float> send_;
   std::vector<float> received_;

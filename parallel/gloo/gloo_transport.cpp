@@ -30,7 +30,9 @@ std::shared_ptr<::gloo::transport::Device> open_device(const GlooOptions& option
 class Transport final : public GlooTransport {
  public:
   explicit Transport(const GlooOptions& options)
-      : timeout_(options.timeout), device_(open_device(options)) {}
+      : timeout_(options.timeout),
+        on_collective_(options.on_collective),
+        device_(open_device(options)) {}
 
   [[nodiscard]] std::unique_ptr<Communicator> connect(std::shared_ptr<KeyValueStore> store,
                                                       const std::string& name, int rank,
@@ -41,11 +43,12 @@ class Transport final : public GlooTransport {
     mesh->connect(device_, *store, name, timeout_);
     return make_cpu_communicator(
         name, rank, size,
-        std::make_shared<GlooCollectives>(std::move(mesh), std::move(store), name));
+        std::make_shared<GlooCollectives>(std::move(mesh), std::move(store), name, on_collective_));
   }
 
  private:
   const std::chrono::milliseconds timeout_;
+  const std::function<void()> on_collective_;
   const std::shared_ptr<::gloo::transport::Device> device_;
 };
 

@@ -3,6 +3,7 @@
 /// Ranks as processes whose CPUs talk through Gloo (TCP). One file of a build without Gloo refuses.
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -19,6 +20,8 @@ struct GlooOptions {
   std::string address;
   /// How long a collective, and the connecting, waits for a peer.
   std::chrono::milliseconds timeout{30000};
+  /// Called as this rank comes to a collective, from the thread that will wait in it; may be empty.
+  std::function<void()> on_collective = {};
 };
 
 /// A process's end of all its connections, and the thread that serves them.

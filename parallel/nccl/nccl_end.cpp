@@ -50,12 +50,13 @@ std::string nccl_error_text(ncclResult_t result, ncclComm_t comm) {
 }
 
 NcclEnd::NcclEnd(CudaDevice& device, std::shared_ptr<KeyValueStore> store, std::string name,
-                 int rank, int size, Milliseconds timeout)
+                 int rank, int size, Milliseconds timeout, std::function<void()> on_collective)
     : device_(device),
       name_(std::move(name)),
       rank_(rank),
       size_(size),
       timeout_(timeout),
+      on_collective_(std::move(on_collective)),
       board_(std::move(store), name_, rank, size),
       next_news_(Clock::now() + kNewsInterval) {}
 
@@ -280,7 +281,9 @@ void NcclEnd::observe() noexcept {
       const bool over = first->end->reached();
       if (!over && !first->begin->reached()) break;
       const std::lock_guard lock(mutex_);
-      progress_.reached = first->call.number;
+      const bool is_new =
+          std::exchange(progress_.reached, first->call.number) != first->call.number;
+      if (is_new && on_collective_) on_collective_();
       if (!over) {
         if (!first->due) first->due = Clock::now() + timeout_;
         break;

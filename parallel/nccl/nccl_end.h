@@ -36,7 +36,7 @@ class NcclEnd {
   using Launch = std::function<ncclResult_t(ncclComm_t, cudaStream_t)>;
 
   NcclEnd(CudaDevice& device, std::shared_ptr<KeyValueStore> store, std::string name, int rank,
-          int size, Milliseconds timeout);
+          int size, Milliseconds timeout, std::function<void()> on_collective);
   NcclEnd(const NcclEnd&) = delete;
   NcclEnd& operator=(const NcclEnd&) = delete;
 
@@ -119,6 +119,7 @@ class NcclEnd {
   const int rank_;
   const int size_;
   const Milliseconds timeout_;
+  const std::function<void()> on_collective_;
   TroubleBoard board_;
 
   std::mutex mutex_;

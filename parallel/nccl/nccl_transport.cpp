@@ -19,23 +19,27 @@ CudaDevice& gpu(Device& device) {
 
 class Transport final : public NcclTransport {
  public:
-  Transport(Device& device, std::chrono::milliseconds timeout)
-      : device_(gpu(device)), timeout_(timeout), watch_(std::make_shared<NcclWatch>(device_)) {}
+  Transport(Device& device, std::chrono::milliseconds timeout, std::function<void()> on_collective)
+      : device_(gpu(device)),
+        timeout_(timeout),
+        on_collective_(std::move(on_collective)),
+        watch_(std::make_shared<NcclWatch>(device_)) {}
 
   [[nodiscard]] std::unique_ptr<Communicator> connect(std::shared_ptr<KeyValueStore> store,
                                                       const std::string& name, int rank,
                                                       int size) override {
     require(size > 0 && rank >= 0 && rank < size, "a communicator with a rank outside its size");
     if (size == 1) return make_solo_communicator(name);
-    return make_nccl_communicator(
-        device_, watch_,
-        std::make_shared<NcclEnd>(device_, std::move(store), name, rank, size, timeout_), name,
-        rank, size);
+    return make_nccl_communicator(device_, watch_,
+                                  std::make_shared<NcclEnd>(device_, std::move(store), name, rank,
+                                                            size, timeout_, on_collective_),
+                                  name, rank, size);
   }
 
  private:
   CudaDevice& device_;
   const std::chrono::milliseconds timeout_;
+  const std::function<void()> on_collective_;
   const std::shared_ptr<NcclWatch> watch_;
 };
 
@@ -44,8 +48,9 @@ class Transport final : public NcclTransport {
 bool has_nccl() { return true; }
 
 std::unique_ptr<NcclTransport> make_nccl_transport(Device& device,
-                                                   std::chrono::milliseconds timeout) {
-  return std::make_unique<Transport>(device, timeout);
+                                                   std::chrono::milliseconds timeout,
+                                                   std::function<void()> on_collective) {
+  return std::make_unique<Transport>(device, timeout, std::move(on_collective));
 }
 
 }  // namespace megatrain

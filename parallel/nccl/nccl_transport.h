@@ -3,6 +3,7 @@
 /// Ranks whose GPUs talk through NCCL. One file of a build without NCCL refuses.
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -32,8 +33,10 @@ class NcclTransport {
 
 /// @param device   a GPU; outlives the transport and its communicators
 /// @param timeout  how long a collective, and the connecting, waits for a peer
+/// @param on_collective  called when the GPU is seen to have come to a collective; may be empty
 /// @throws UserError when built without NCCL
 std::unique_ptr<NcclTransport> make_nccl_transport(Device& device,
-                                                   std::chrono::milliseconds timeout);
+                                                   std::chrono::milliseconds timeout,
+                                                   std::function<void()> on_collective = {});
 
 }  // namespace megatrain

@@ -39,6 +39,9 @@ struct RendezvousOptions {
   Milliseconds join_limit{300'000};
   /// Where this process serves: a rank that nothing is heard of for so long is lost.
   Milliseconds silence{10'000};
+  /// How far this rank has come in what all do alike, as a number that only grows. It tells who is
+  /// behind when a rank is late. Called from a thread of the rendezvous; none: nobody is.
+  std::function<std::uint64_t()> progress;
   /// Called once, from a thread of the rendezvous, when the work is over for all: see RankLost.
   std::function<void(const Trouble&)> on_trouble;
   /// Called, from the same thread, with each post of a rank, one's own included. All ranks see all
@@ -87,8 +90,9 @@ class Rendezvous {
   void post(std::string_view text);
 
   /// The watchdog: says what this rank does now, for others' errors, and that it will say something
-  /// else within `limit` (0: some day). When it does not, the work is over for all, and the message
-  /// names this rank and what it was doing.
+  /// else within `limit` (0: some day). When it does not, the work is over for all. The message
+  /// names the rank that does not answer, or else the one that is behind in `progress`: this rank
+  /// may have waited for it.
   void working_on(std::string_view doing, Milliseconds limit);
   /// Ends the work for all: this rank has failed.
   void fail(std::string_view reason);

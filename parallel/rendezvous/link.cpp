@@ -219,25 +219,21 @@ std::string Rendezvous::Link::name_of_server() const {
 
 /// Says that this rank lives, and looks after its watchdog. @returns when to do so again
 Clock::time_point Rendezvous::Link::beat(Clock::time_point now) {
-  std::string late;
-  Clock::time_point wake;
-  {
-    const std::lock_guard lock(mutex_);
-    if (now >= next_beat_) {
-      out_ += MessageWriter(Kind::beat).text(doing_).finish();
-      next_beat_ = now + silence_ / kBeatsInSilence;
-    }
-    wake = std::min(next_beat_, heard_ + silence_);
-    if (work_deadline_ && !trouble_ && now >= *work_deadline_) {
-      late = fmt::format("it makes no progress; for {:.3g} s it has been at: {}",
-                         static_cast<double>(work_limit_.count()) / 1e3, doing_);
-      out_ += MessageWriter(Kind::fail).text(std::string_view(late).substr(0, kMaxText)).finish();
-      work_deadline_.reset();
-    }
-    if (work_deadline_) wake = std::min(wake, *work_deadline_);
+  const std::lock_guard lock(mutex_);
+  if (now >= next_beat_) {
+    out_ += MessageWriter(Kind::beat).text(doing_).finish();
+    next_beat_ = now + silence_ / kBeatsInSilence;
   }
-  if (!late.empty())
-    raise(place_.rank, fmt::format("{} {} failed: {}", options_.noun, place_.rank, late));
+  Clock::time_point wake = std::min(next_beat_, heard_ + silence_);
+  if (work_deadline_ && now >= *work_deadline_) {
+    // This rank may only wait for another: who serves finds out for which.
+    out_ += MessageWriter(Kind::late)
+                .u64(static_cast<std::uint64_t>(work_limit_.count()))
+                .text(doing_)
+                .finish();
+    work_deadline_.reset();
+  }
+  if (work_deadline_) wake = std::min(wake, *work_deadline_);
   return wake;
 }
 
@@ -264,6 +260,12 @@ void Rendezvous::Link::take(std::string_view message) {
   switch (reader.kind()) {
     case Kind::beat:
       return;
+    case Kind::inquiry: {
+      const std::uint64_t standing = options_.progress ? options_.progress() : 0;
+      const std::lock_guard lock(mutex_);
+      out_ += MessageWriter(Kind::standing).u64(standing).text(doing_).finish();
+      return;
+    }
     case Kind::trouble: {
       const auto rank = static_cast<int>(reader.u32());
       return raise(rank, printable(reader.text(kMaxText)));

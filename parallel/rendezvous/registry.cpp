@@ -134,6 +134,12 @@ void Registry::receive(int peer, std::string_view message, Clock::time_point now
       return raise(rank, fmt::format("{} failed: {}", who(rank), printable(reader.text(kMaxText))));
     case Kind::leave:
       return leave(rank);
+    case Kind::late:
+      return inquire(rank, reader, now);
+    case Kind::standing:
+      member(rank).standing = reader.u64();
+      member(rank).doing = printable(reader.text(kMaxText));
+      return reader.end();
     default:
       throw WireError("a message of an unknown kind");
   }
@@ -224,6 +230,42 @@ void Registry::leave(int rank) {
       for (Wait& wait : exchange.waits) wait.deadline = {};
 }
 
+void Registry::inquire(int rank, MessageReader& message, Clock::time_point now) {
+  const std::uint64_t milliseconds = message.u64();
+  const std::string doing = printable(message.text(kMaxText));
+  message.end();
+  if (inquiry_) return;
+  inquiry_ = {rank,
+              fmt::format("for {:.3g} s it has been at: {}",
+                          static_cast<double>(milliseconds) / 1e3, doing),
+              now + silence_ * kBeatsInInquiry / kBeatsInSilence};
+  for (int other = 0; other < party_.world; ++other) {
+    member(other).standing.reset();
+    send(other, MessageWriter(Kind::inquiry).finish());
+  }
+}
+
+void Registry::judge() {
+  const Inquiry inquiry = *std::exchange(inquiry_, {});
+  const std::string waiting = fmt::format("{} waits; {}", who(inquiry.late), inquiry.at);
+  // Who is not here any more has left, or has ended this by being lost.
+  int last = -1;
+  for (int rank = 0; rank < party_.world; ++rank) {
+    const Member& one = member(rank);
+    if (one.state != State::present) continue;
+    if (!one.standing)
+      return raise(rank, fmt::format("{} was lost: it does not answer; {}", who(rank), waiting));
+    if (last < 0 || *one.standing < *member(last).standing) last = rank;
+  }
+  if (last < 0) return;
+  const Member& late = member(inquiry.late);
+  if (late.state == State::present && *late.standing == *member(last).standing)
+    return raise(inquiry.late,
+                 fmt::format("{} failed: it makes no progress; {}", who(inquiry.late), inquiry.at));
+  raise(last, fmt::format("{} failed: it makes no progress at: {}; {}", who(last),
+                          member(last).doing, waiting));
+}
+
 void Registry::lose(int peer, std::string_view reason) {
   const auto found = ranks_.find(peer);
   if (found == ranks_.end()) return;
@@ -259,6 +301,11 @@ void Registry::tick(Clock::time_point now) {
     lose(one.peer, fmt::format("nothing was heard of it for {:.3g} s",
                                static_cast<double>(silence_.count()) / 1e3));
   }
+  const auto answers = [](const Member& one) {
+    return one.state != State::present || one.standing;
+  };
+  if (inquiry_ && !trouble_ && (now >= inquiry_->until || std::ranges::all_of(members_, answers)))
+    judge();
   for (auto& [key, waits] : key_waits_)
     std::erase_if(waits, [&](const Wait& wait) {
       if (now < wait.deadline) return false;
@@ -283,6 +330,7 @@ void Registry::tick(Clock::time_point now) {
 
 Clock::time_point Registry::next_tick() const {
   Clock::time_point next = next_beat_;
+  if (inquiry_) next = std::min(next, inquiry_->until);
   for (const auto& [key, waits] : key_waits_)
     for (const Wait& wait : waits) next = std::min(next, wait.deadline);
   for (const auto& [name, exchange] : exchanges_)

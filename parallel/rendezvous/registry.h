@@ -74,6 +74,7 @@ class Registry {
     std::uint64_t process = 0;
     std::uint64_t configuration = 0;
     Clock::time_point heard;
+    std::optional<std::uint64_t> standing;  ///< its answer to the inquiry
     int waits = 0;
   };
   struct Wait {
@@ -87,6 +88,14 @@ class Registry {
     std::vector<Wait> waits;
   };
 
+  /// A rank is late. It may only wait for another, so all are asked how far they have come: to
+  /// blame is who does not answer, or else who is behind.
+  struct Inquiry {
+    int late;
+    std::string at;  ///< since when at what, for messages
+    Clock::time_point until;
+  };
+
   void refuse(int peer, int rank, const std::string& reason, bool may_pass);
   [[nodiscard]] std::optional<std::string> mismatch(MessageReader& hello, int& rank, bool& may_pass,
                                                     Member& comer) const;
@@ -95,6 +104,8 @@ class Registry {
   void exchange(int rank, MessageReader& message, Clock::time_point now);
   void post(int rank, MessageReader& message);
   void leave(int rank);
+  void inquire(int rank, MessageReader& message, Clock::time_point now);
+  void judge();
   void raise(int rank, const std::string& reason);
   void send(int rank, std::string bytes, bool close = false);
   void answer_refused(const Wait& wait, std::string_view reason);
@@ -116,11 +127,14 @@ class Registry {
   std::map<std::string, Exchange> exchanges_;
   std::vector<Output> outputs_;
   std::vector<std::string> refusals_;
+  std::optional<Inquiry> inquiry_;
   std::optional<Trouble> trouble_;
   Clock::time_point next_beat_;
 };
 
 /// Beats in the time of silence that loses a rank.
 constexpr int kBeatsInSilence = 5;
+/// Beats in the time that all have to answer an inquiry.
+constexpr int kBeatsInInquiry = 2;
 
 }  // namespace megatrain::parallel

@@ -15,7 +15,7 @@ namespace megatrain::parallel {
 /// The first message of a client begins with this and the version; they never change place, so that
 /// strangers and other versions are told apart. So does the shape of `reject`.
 constexpr std::string_view kMagic = "MEGATRDV";
-constexpr std::uint32_t kProtocolVersion = 1;
+constexpr std::uint32_t kProtocolVersion = 2;
 
 /// Limits, in bytes.
 constexpr std::size_t kMaxHello = 4096;
@@ -34,6 +34,8 @@ enum class Kind : std::uint8_t {
   beat,       ///< what it is doing; from the server: empty
   fail,       ///< reason
   leave,      ///<
+  late,       ///< milliseconds that it has been at something, and at what
+  standing,   ///< how far it has come: the answer to an inquiry
   // From the server.
   welcome = 32,  ///< milliseconds of silence that end a connection
   reject,        ///< reason, whether it may pass
@@ -43,6 +45,7 @@ enum class Kind : std::uint8_t {
   refused,       ///< request, reason
   posted,        ///< rank, text
   trouble,       ///< rank, reason
+  inquiry,       ///< a rank is late: where does this one stand?
 };
 
 /// Bytes that are no message.

@@ -11,14 +11,16 @@ namespace {
 
 Connector gloo(const ConnectorOptions& options) {
   const std::shared_ptr<GlooTransport> transport =
-      make_gloo_transport({.address = options.address, .timeout = options.timeout});
+      make_gloo_transport({.address = options.address,
+                           .timeout = options.timeout,
+                           .on_collective = options.on_collective});
   return [transport](std::shared_ptr<KeyValueStore> store, const std::string& name, int rank,
                      int size) { return transport->connect(std::move(store), name, rank, size); };
 }
 
 Connector nccl(const ConnectorOptions& options) {
   const std::shared_ptr<NcclTransport> transport =
-      make_nccl_transport(*options.device, options.timeout);
+      make_nccl_transport(*options.device, options.timeout, options.on_collective);
   return [transport](std::shared_ptr<KeyValueStore> store, const std::string& name, int rank,
                      int size) { return transport->connect(std::move(store), name, rank, size); };
 }

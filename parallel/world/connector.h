@@ -19,6 +19,8 @@ struct ConnectorOptions {
   std::string address;
   /// How long a collective, and the connecting, waits for a peer.
   std::chrono::milliseconds timeout{30'000};
+  /// Called as this rank comes to a collective, from any thread; may be empty.
+  std::function<void()> on_collective = {};
 };
 
 /// Makes a communicator of `size` > 1 ranks that make this call with the same name and a store that

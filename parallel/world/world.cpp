@@ -37,13 +37,15 @@ World::World(const ProcessPlace& place, const WorldOptions& options)
       device_(options.device),
       collective_timeout_(options.collective_timeout),
       exceptions_(std::uncaught_exceptions()),
-      living_(std::make_shared<LivingCommunicators>()) {
+      living_(std::make_shared<LivingCommunicators>()),
+      collectives_(std::make_shared<std::atomic<std::uint64_t>>(0)) {
   if (size() == 1) return;
   rendezvous_ = std::make_shared<Rendezvous>(
       place, RendezvousOptions{
                  .configuration = options.configuration,
                  .join_limit = options.join_limit,
                  .silence = options.silence,
+                 .progress = [collectives = collectives_] { return collectives->load(); },
                  .on_trouble = [living = living_](const Trouble& what) { living->end(what); },
                  .on_post = {},
                  .log = options.log});
@@ -80,8 +82,10 @@ std::unique_ptr<Communicator> World::connect(const std::string& name, std::span<
   {
     const std::lock_guard lock(mutex_);
     if (!connector_)
-      connector_ =
-          make_connector({.device = device_, .address = address_, .timeout = collective_timeout_});
+      connector_ = make_connector({.device = device_,
+                                   .address = address_,
+                                   .timeout = collective_timeout_,
+                                   .on_collective = [count = collectives_] { ++*count; }});
     connector = connector_;
     use = connected_[line]++;
   }

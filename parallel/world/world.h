@@ -2,6 +2,7 @@
 /// @file
 /// The one object by which a process is a rank of a run.
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -78,7 +79,8 @@ class World {
   std::string get(std::string_view key, Milliseconds limit);
 
   /// The watchdog: says what this rank does now, and that it will say something else within `limit`
-  /// (0: some day). When it does not, this rank has failed. Alone nobody waits for it.
+  /// (0: some day). When it does not, the work is over for all, and to blame is who does not answer
+  /// or has come to the fewest collectives. Alone nobody waits for it.
   void working_on(std::string_view doing, Milliseconds limit);
   /// This rank has failed: ends the work of all. After other trouble it changes nothing.
   void fail(std::string_view reason);
@@ -95,6 +97,8 @@ class World {
   const Milliseconds collective_timeout_;
   const int exceptions_;  ///< that were under way when this was made
   const std::shared_ptr<LivingCommunicators> living_;
+  /// Collectives that this rank has come to. All ranks make the same ones.
+  const std::shared_ptr<std::atomic<std::uint64_t>> collectives_;
   std::shared_ptr<Rendezvous> rendezvous_;  ///< alone: none
   std::string address_;                     ///< where the other ranks reach this one
   std::mutex mutex_;                        ///< of what follows

@@ -109,6 +109,21 @@ TEST_F(RankFaults, AHangingRankEndsTheOthersAndIsNamed) {
   expect_named(ranks, 1, "rank 1");
 }
 
+/// However short a step may be, and whoever serves the rendezvous.
+TEST_F(RankFaults, AHangingRankIsNamedUnderAShortLimit) {
+  for (const std::size_t lost : {0U, 2U}) {
+    SCOPED_TRACE(lost);
+    const std::string out = "late" + std::to_string(lost);
+    auto ranks = parallel::start_ranks(3, 3, long_run(out, {"--rank-timeout", "2"}));
+    ASSERT_TRUE(ranks[0].says("loss", 2));
+    ranks[lost].signal(SIGSTOP);
+    expect_named(ranks, lost,
+                 lost == 0 ? ": rank 0 hangs" : ") was lost: it does not answer; rank ");
+    for (const Started& rank : ranks)
+      EXPECT_FALSE(rank.output().find("makes no progress") != std::string::npos);
+  }
+}
+
 TEST_F(RankFaults, OneTooFewAreNamed) {
   auto ranks = parallel::start_ranks(2, 3, run("few", {"--rank-timeout", "3"}));
   for (Started& rank : ranks) {

@@ -266,6 +266,22 @@ TEST_F(RendezvousTest, TheWatchdogNamesWhatHangs) {
   });
 }
 
+/// Who is late first waits for the one that is to blame.
+TEST_F(RendezvousTest, TheWatchdogNamesWhoIsBehind) {
+  serve(3);
+  as_ranks(3, [&](int rank) {
+    RendezvousOptions given = options();
+    given.progress = [rank]() -> std::uint64_t { return rank == 1 ? 41 : 42; };
+    Rendezvous mine(place(rank), given);
+    mine.working_on("step 7 of " + std::to_string(rank), rank == 1 ? 60s : 100ms);
+    const std::string error = error_of<RankLost>([&] { mine.get("never", kPatience); });
+    EXPECT_TRUE(says(error, "rank 1 (process"));
+    EXPECT_TRUE(says(error, "failed: it makes no progress at: step 7 of 1; rank "));
+    EXPECT_TRUE(says(error, " waits; for 0.1 s it has been at: step 7 of "));
+    EXPECT_EQ(mine.trouble()->rank, 1);
+  });
+}
+
 TEST_F(RendezvousTest, PostsComeToAllInOneOrder) {
   serve(3);
   std::vector<Words> heard(3);

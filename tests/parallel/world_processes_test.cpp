@@ -90,8 +90,21 @@ TEST(WorldProcessesTest, TheRankThatServesIsStopped) {
 }
 
 TEST(WorldProcessesTest, ARankThatHangsUnderItsWatchdog) {
-  std::vector<Started> ranks = start(3, 3, {"endless", "victim=1", "hangs=1"});
+  std::vector<Started> ranks = start(3, 3, {"endless", "victim=1", "hangs=300"});
   expect_named(ranks, 1, "it makes no progress; for 0.3 s it has been at: step 7, unit 2");
+}
+
+/// The others are late first, and wait in a collective to which it has not come.
+TEST(WorldProcessesTest, ARankThatHangsUnderTheWatchdogOfOthers) {
+  std::vector<Started> ranks = start(3, 3, {"endless", "victim=1", "hangs=60000", "watch=3000"});
+  expect_named(ranks, 1, "failed: it makes no progress at: step 7, unit 2; rank ");
+}
+
+TEST(WorldProcessesTest, ARankThatIsStoppedUnderTheWatchdogOfOthers) {
+  std::vector<Started> ranks = start(3, 3, {"endless", "watch=3000"});
+  for (const Started& rank : ranks) ASSERT_TRUE(rank.says("ready"));
+  ranks[1].signal(SIGSTOP);
+  expect_named(ranks, 1, "was lost: it does not answer; rank ");
 }
 
 TEST(WorldProcessesTest, ARankThatThrows) {

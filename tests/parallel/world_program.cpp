@@ -135,6 +135,8 @@ void endless(World& world, Device& device, const std::vector<int>& ranks, bool i
   constexpr Index kMuch = Index{1} << 20;
   std::vector<float> data(kMuch, 0.0F);
   for (int round = 0;; ++round) {
+    if (!is_victim && words.contains("watch"))
+      world.working_on("a round", Milliseconds(words.at("watch")));
     busy->all_reduce(*stream, data.data(), kMuch);
     try {
       stream->synchronize();
@@ -152,7 +154,7 @@ void endless(World& world, Device& device, const std::vector<int>& ranks, bool i
     if (!is_victim || round < 3) continue;
     if (words.contains("throws") || words.contains("unwinds")) throw Error("the data ended");
     if (words.contains("hangs")) {
-      world.working_on("step 7, unit 2", Milliseconds(300));
+      world.working_on("step 7, unit 2", Milliseconds(words.at("hangs")));
       for (;;) ::pause();
     }
   }
