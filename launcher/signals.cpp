@@ -16,10 +16,13 @@ namespace {
 constexpr std::array kStops = {SIGINT, SIGTERM, SIGUSR1, SIGHUP};
 
 // A handler can reach nothing but globals: the first signal that came, or 0; when it came, in
-// milliseconds; and whether there is something to save.
+// milliseconds; what it asks for, or 0; whether there is something to save, and whether all is
+// over.
 std::atomic<int> g_signal = 0;
 std::atomic<std::int64_t> g_signal_time = 0;
+std::atomic<int> g_asked = 0;
 std::atomic<bool> g_training = false;
+std::atomic<bool> g_over = false;
 static_assert(std::atomic<int>::is_always_lock_free &&
               std::atomic<std::int64_t>::is_always_lock_free);
 
@@ -36,7 +39,14 @@ void say(std::string_view text) {
   [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, text.data(), text.size());
 }
 
+constexpr std::string_view kOver =
+    "\nmegatrain: ending, because a rank has failed; nothing more is saved\n";
+
 void handle(int signal) {
+  if (!g_training && g_over) {
+    say(kOver);
+    ::_exit(kFailed);
+  }
   if (!g_training) {
     say("\nmegatrain: ended before training began\n");
     ::_exit(asks_to_requeue(signal) ? kRequeue : code_of_signal(signal));
@@ -44,6 +54,8 @@ void handle(int signal) {
   int none = 0;
   if (g_signal.compare_exchange_strong(none, signal)) {
     g_signal_time = milliseconds();
+    if (g_over) return say(kOver);
+    g_asked = signal;
     say("\nmegatrain: stopping after this step, then saving; once more to leave at once\n");
     return;
   }
@@ -60,7 +72,9 @@ void handle(int signal) {
 StopSignals::StopSignals() {
   g_signal = 0;
   g_signal_time = 0;
+  g_asked = 0;
   g_training = false;
+  g_over = false;
   struct sigaction action{};
   action.sa_handler = handle;
   action.sa_flags = SA_RESTART;
@@ -79,10 +93,12 @@ StopSignals::~StopSignals() {
 
 void StopSignals::training_begins() { g_training = true; }
 
-bool StopSignals::stop_requested() const { return g_signal != 0; }
+void StopSignals::run_is_over() { g_over = true; }
 
-bool StopSignals::stop_requested(int signal) const { return g_signal == signal; }
+bool StopSignals::stop_requested() const { return g_asked != 0; }
 
-bool StopSignals::requeue_requested() const { return asks_to_requeue(g_signal); }
+bool StopSignals::stop_requested(int signal) const { return g_asked == signal; }
+
+bool StopSignals::requeue_requested() const { return asks_to_requeue(g_asked); }
 
 }  // namespace megatrain::launcher

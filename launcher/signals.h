@@ -19,6 +19,9 @@ class StopSignals {
 
   /// From now on there is something to save.
   void training_begins();
+  /// From now on there is not: a rank has failed, and all end. A signal that comes after that, as
+  /// launchers send one to the other ranks, asks for nothing. From any thread.
+  void run_is_over();
   [[nodiscard]] bool stop_requested() const;
   /// By that signal, which came first.
   [[nodiscard]] bool stop_requested(int signal) const;

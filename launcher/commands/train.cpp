@@ -414,11 +414,13 @@ int train(const RunOptions& asked) {
   Team team(place, ranks,
             {.patience = options.rank_timeout,
              .configuration = common_configuration(options, run),
-             .device = machine.device.get()});
+             .device = machine.device.get(),
+             .on_trouble = [&signals] { signals.run_is_over(); }});
   try {
     return train_together(options, run, folder, model, machine, team, signals, console);
   } catch (const std::exception& error) {
     if (team.alone()) throw;
+    signals.run_is_over();
     team.fail(error.what());
     // All were asked to make room, and one was faster: the latest checkpoint is what there is.
     if (!signals.requeue_requested()) throw;

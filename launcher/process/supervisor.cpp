@@ -15,6 +15,9 @@ using parallel::Clock;
 
 /// What a suspect has to end, before it counts as hung and all are ended.
 constexpr std::chrono::seconds kSuspicionWaits{3};
+/// Ranks hear at the rendezvous that one has failed, and end by themselves, with its name. Only who
+/// has not by then is asked to.
+constexpr std::chrono::seconds kNewsTakes{1};
 /// Of a failed rank's last lines, what is told to other nodes.
 constexpr std::size_t kToldBytes = 3000;
 
@@ -63,7 +66,7 @@ void Supervisor::wait(const RankGroup& ranks) {
   ranks.add_to(polled);
   Clock::time_point until = Clock::time_point::max();
   if (kill_at_ && !killed_) until = *kill_at_;
-  if (suspicion_counts_at_) until = std::min(until, *suspicion_counts_at_);
+  if (end_at_) until = std::min(until, *end_at_);
   ::poll(polled.data(), polled.size(),
          until == Clock::time_point::max() ? -1 : parallel::poll_timeout(until));
   agents_.clear();
@@ -88,7 +91,7 @@ void Supervisor::take_ended(RankGroup& ranks) {
       made_room_.insert(one.rank);
       if (suspect_ && suspect_->rank == one.rank) {
         suspect_.reset();
-        suspicion_counts_at_.reset();
+        if (failures_.empty()) end_at_.reset();
       }
     }
     // What we have ended has not failed.
@@ -125,12 +128,10 @@ void Supervisor::take(const Notice& notice, RankGroup& ranks) {
     case Notice::Kind::suspect:
       if (made_room_.contains(notice.rank)) return;
       suspect_ = notice;
-      suspicion_counts_at_ = Clock::now() + kSuspicionWaits;
-      return;
+      return end_within(kSuspicionWaits);
     case Notice::Kind::failed:
       failures_.push_back(notice);
-      if (failures_.size() == 1) end_ranks(ranks);
-      return;
+      return end_within(kNewsTakes);
     case Notice::Kind::ended:
       ++nodes_ended_;
       if (notice.number != 0) verdict_.exit_code = notice.number;
@@ -144,15 +145,12 @@ void Supervisor::take_trouble(RankGroup& ranks) {
   if (!trouble) return;
   verdict_.alone = true;
   say_("the nodes cannot go on together: " + trouble->reason);
-  end_ranks(ranks);
+  end_within(kNewsTakes);
 }
 
 void Supervisor::keep_time(RankGroup& ranks) {
   const Clock::time_point now = Clock::now();
-  if (suspicion_counts_at_ && now >= *suspicion_counts_at_) {
-    suspicion_counts_at_.reset();
-    end_ranks(ranks);
-  }
+  if (end_at_ && now >= *end_at_) end_ranks(ranks);
   if (killed_ || !kill_at_ || now < *kill_at_) return;
   killed_ = true;
   if (ranks.running())
@@ -160,7 +158,14 @@ void Supervisor::keep_time(RankGroup& ranks) {
   ranks.signal(SIGKILL);
 }
 
+void Supervisor::end_within(std::chrono::seconds time) {
+  if (kill_at_) return;
+  const Clock::time_point at = Clock::now() + time;
+  end_at_ = end_at_ ? std::min(*end_at_, at) : at;
+}
+
 void Supervisor::end_ranks(RankGroup& ranks) {
+  end_at_.reset();
   if (kill_at_) return;
   ranks.signal(SIGTERM);
   kill_at_ = Clock::now() + grace_;

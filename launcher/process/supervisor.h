@@ -46,6 +46,7 @@ class Supervisor {
   void take_trouble(RankGroup& ranks);
   void keep_time(RankGroup& ranks);
   void end_ranks(RankGroup& ranks);
+  void end_within(std::chrono::seconds time);
   void pass_judgement();
 
   Agents& agents_;
@@ -64,8 +65,8 @@ class Supervisor {
   std::set<int> made_room_;  ///< those ranks
   std::optional<Notice> suspect_;
   std::vector<Notice> failures_;  ///< in the order in which all nodes hear of them
-  /// When ranks that have not ended are killed; when a suspect counts as failed.
-  std::optional<parallel::Clock::time_point> kill_at_, suspicion_counts_at_;
+  /// When ranks that have not ended are asked to, and when they are killed.
+  std::optional<parallel::Clock::time_point> end_at_, kill_at_;
 };
 
 }  // namespace megatrain::launcher

@@ -26,6 +26,8 @@ parallel::WorldOptions world_options(const TeamOptions& options) {
   parallel::WorldOptions world;
   world.configuration = io::checksum(options.configuration);
   world.device = options.device;
+  if (options.on_trouble)
+    world.on_trouble = [tell = options.on_trouble](const parallel::Trouble&) { tell(); };
   world.join_limit = std::chrono::seconds(options.patience);
   // Who hangs in a step is found by the watch, which must have its answer before a collective that
   // waits for it gives up and takes the blame.

@@ -21,6 +21,8 @@ struct TeamOptions {
   Index patience = 0;         ///< seconds that ranks wait to meet, and for one another in a step
   std::string configuration;  ///< what all must have in common, as text
   Device* device = nullptr;   ///< this rank's; outlives the team
+  /// Called once, from another thread, when another rank has ended the work of all.
+  std::function<void()> on_trouble = {};
 };
 
 /// How the ranks divide the model, before they meet.

@@ -41,14 +41,18 @@ World::World(const ProcessPlace& place, const WorldOptions& options)
       collectives_(std::make_shared<std::atomic<std::uint64_t>>(0)) {
   if (size() == 1) return;
   rendezvous_ = std::make_shared<Rendezvous>(
-      place, RendezvousOptions{
-                 .configuration = options.configuration,
-                 .join_limit = options.join_limit,
-                 .silence = options.silence,
-                 .progress = [collectives = collectives_] { return collectives->load(); },
-                 .on_trouble = [living = living_](const Trouble& what) { living->end(what); },
-                 .on_post = {},
-                 .log = options.log});
+      place,
+      RendezvousOptions{.configuration = options.configuration,
+                        .join_limit = options.join_limit,
+                        .silence = options.silence,
+                        .progress = [collectives = collectives_] { return collectives->load(); },
+                        .on_trouble =
+                            [living = living_, tell = options.on_trouble](const Trouble& what) {
+                              if (tell) tell(what);
+                              living->end(what);
+                            },
+                        .on_post = {},
+                        .log = options.log});
   address_ = agree_on_address(*rendezvous_, options.join_limit);
 }
 

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -33,6 +34,8 @@ struct WorldOptions {
   Milliseconds collective_timeout{300'000};
   /// Where this process serves the rendezvous: a rank that nothing is heard of for so long is lost.
   Milliseconds silence{10'000};
+  /// Called once, from a thread of the rendezvous, when another rank has ended the work of all.
+  std::function<void(const Trouble&)> on_trouble = {};
   Logger log = {};
 };
 

@@ -198,6 +198,17 @@ TEST_F(RankFaults, AnInterruptedRunSavesItsModelAndHasTheSignalsCode) {
   EXPECT_FALSE(program.output().find("failed") != std::string::npos) << program.output();
 }
 
+/// The others have nothing to save: none says that it will, and each says why it ends.
+TEST_F(RankFaults, WhoEndsBecauseAnotherFailedSaysSo) {
+  Started program(launch(3, long_run("over"), {"--log-dir", path("logs")}));
+  ASSERT_TRUE(program.says("loss", 2));
+  ::kill(parallel::newest_process("megatrain train ", path("over")), SIGKILL);
+  EXPECT_EQ(program.wait(), 128 + SIGKILL) << program.output();
+  EXPECT_FALSE(program.output().find("then saving") != std::string::npos) << program.output();
+  for (const char* log : {"logs/generation-0/rank-0.log", "logs/generation-0/rank-1.log"})
+    EXPECT_TRUE(says(read_file(path(log)), "rank 2 (process"));
+}
+
 /// Before there is anything to save a rank goes at once; the others, which notice, have not failed.
 TEST_F(RankFaults, TerminatedWhileLoadingIsNoFailure) {
   Started program(launch(2, long_run("early", {"--save-every", "10"})));

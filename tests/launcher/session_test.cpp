@@ -1,11 +1,13 @@
 // Pieces of a run that need no run.
 
 #include <algorithm>
+#include <csignal>
 
 #include "launcher/console.h"
 #include "launcher/run_folder.h"
 #include "launcher/session/failures.h"
 #include "launcher/session/measure/peak.h"
+#include "launcher/signals.h"
 #include "tests/launcher/run_test.h"
 
 namespace megatrain::launcher {
@@ -27,6 +29,23 @@ std::vector<std::string> lines_of_steps(Index steps, Index planned, double secon
   std::vector<std::string> lines = lines_of(::testing::internal::GetCapturedStdout());
   for (std::string& line : lines) line.resize(line.find('/'));
   return lines;
+}
+
+/// What starts ranks asks the others to end when one has failed. That is no request to save.
+TEST(StopSignals, AskForNothingWhenTheRunIsOver) {
+  for (const bool over : {false, true}) {
+    StopSignals signals;
+    signals.training_begins();
+    if (over) signals.run_is_over();
+    ::testing::internal::CaptureStderr();
+    std::raise(SIGTERM);
+    const std::string said = ::testing::internal::GetCapturedStderr();
+    EXPECT_EQ(said.find("then saving") == std::string::npos, over) << said;
+    EXPECT_EQ(said.find("a rank has failed") != std::string::npos, over) << said;
+    EXPECT_EQ(signals.stop_requested(), !over);
+    EXPECT_EQ(signals.stop_requested(SIGTERM), !over);
+    EXPECT_EQ(signals.requeue_requested(), !over);
+  }
 }
 
 TEST(StepConsole, ShowsTheFirstTheLastAndAboutOneALineASecond) {
