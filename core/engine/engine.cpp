@@ -117,9 +117,7 @@ StepResult Engine::train_step(const StepInputs& inputs, const UpdateRule& rule, 
   for (const float loss : executor.losses()) result.loss_sum += static_cast<double>(loss);
   double squared_norm = 0;
   for (const double partial : executor.squared_norms()) squared_norm += partial;
-  result.loss_sum = sum_over_ranks(result.loss_sum);
-  // Replicas hold the same gradients, and parts the same losses: each counts once.
-  groups_.sum_slices({&squared_norm, 1});
+  groups_.sum_step(result.loss_sum, squared_norm);
   result.decision = clip({&squared_norm, 1}, rule.max_norm);
   if (result.decision.apply)
     pending_ = PendingUpdate{rule.adamw, rule.lr, result.decision.factor, ++applied_steps_};

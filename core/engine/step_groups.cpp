@@ -1,5 +1,7 @@
 #include "core/engine/step_groups.h"
 
+#include <array>
+
 #include "core/engine/solo_communicator.h"
 
 namespace megatrain {
@@ -15,9 +17,13 @@ void StepGroups::sum(std::span<double> values) {
   replicas->sum(values);
 }
 
-void StepGroups::sum_slices(std::span<double> values) {
-  scatter->sum(values);
-  parts->sum(values);
+void StepGroups::sum_step(double& losses, double& squared_norm) {
+  std::array<double, 2> both{losses, squared_norm};
+  scatter->sum(both);
+  losses = both[0];
+  squared_norm = both[1];
+  replicas->sum({&losses, 1});
+  parts->sum({&squared_norm, 1});
 }
 
 void StepGroups::check() {

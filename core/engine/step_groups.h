@@ -28,8 +28,11 @@ struct StepGroups {
   /// Replaces each value by its sum over the ranks that share a step's tokens, added in an order
   /// that all share. Blocks. @throws PeerError
   void sum(std::span<double> values);
-  /// The same over the slices of all parts of the model: ranks that hold it once.
-  void sum_slices(std::span<double> values);
+  /// At a step's end, the sums that all ranks decide by, in one exchange of a group. Parts see the
+  /// same losses and replicas hold the same gradients: each counts once. Blocks. @throws PeerError
+  /// @param losses        of this rank's tokens: as sum()
+  /// @param squared_norm  of its slices: over those that hold the model once
+  void sum_step(double& losses, double& squared_norm);
   /// Returns when no collective of theirs has failed. See Communicator::check. @throws PeerError
   void check();
   /// Ends all of them, for all ranks. See Communicator::abort.

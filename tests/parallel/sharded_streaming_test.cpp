@@ -3,9 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <limits>
 
 #include "core/plan/checker.h"
+#include "parallel/conformance/recording_communicator.h"
 #include "tests/parallel/idle_communicator.h"
 #include "tests/parallel/rank_outcome.h"
 
@@ -49,6 +51,27 @@ TEST(Ranks, InfinityOnOneSkipsTheStepOnAll) {
       EXPECT_EQ(rig.engine->applied_steps(), 1);
       EXPECT_TRUE(rig.step(2).decision.apply);
     });
+}
+
+/// Who decides together waits for each group once.
+TEST(Ranks, AStepEndsWithOneExchangeOfEachGroup) {
+  const PlanCase c = with_ranks(case_named("plain"));
+  const RankLayout layout{2, 2};
+  LocalGroups groups;
+  const auto failures = on_threads(layout.ranks(), [&](int rank) {
+    const DataRanks ranks(rank, layout.ranks(), layout.shards);
+    StepGroups own = ranks.connect(groups.of(rank));
+    std::vector<Call> of_shards;
+    std::vector<Call> of_replicas;
+    own.scatter = conformance::record_calls(std::move(own.scatter), of_shards);
+    own.replicas = conformance::record_calls(std::move(own.replicas), of_replicas);
+    Rig rig(c.config, share_of(c.choices, layout, rank), {}, std::move(own), ranks.share());
+    rig.step(0);
+    for (const auto* calls : {&of_shards, &of_replicas})
+      EXPECT_EQ(std::ranges::count(*calls, Collective::sum, &Call::collective), 1);
+  });
+  for (const std::exception_ptr& failure : failures)
+    if (failure) std::rethrow_exception(failure);
 }
 
 TEST(Ranks, OneThatFailsEndsTheStepOfAll) {
