@@ -46,7 +46,7 @@ Verdict Supervisor::watch(RankGroup& ranks) {
     take_signals();
     take_ended(ranks);
     take_notices(ranks);
-    take_trouble(ranks);
+    take_trouble();
     keep_time(ranks);
     if (!ranks.running() && !said_ended_) {
       said_ended_ = true;
@@ -139,7 +139,7 @@ void Supervisor::take(const Notice& notice, RankGroup& ranks) {
   }
 }
 
-void Supervisor::take_trouble(RankGroup& ranks) {
+void Supervisor::take_trouble() {
   if (verdict_.alone || nodes_ended_ == nodes_) return;
   const std::optional<parallel::Trouble> trouble = agents_.trouble();
   if (!trouble) return;

@@ -43,7 +43,7 @@ class Supervisor {
   void take_ended(RankGroup& ranks);
   void take_notices(RankGroup& ranks);
   void take(const Notice& notice, RankGroup& ranks);
-  void take_trouble(RankGroup& ranks);
+  void take_trouble();
   void keep_time(RankGroup& ranks);
   void end_ranks(RankGroup& ranks);
   void end_within(std::chrono::seconds time);

@@ -26,6 +26,8 @@ constexpr int kGlooConnectFactor = 5;
 constexpr std::array<milliseconds, 3> kConnectLimits{milliseconds(4'000), milliseconds(8'000),
                                                      milliseconds(16'000)};
 
+constexpr std::size_t at(int rank) { return static_cast<std::size_t>(rank); }
+
 }  // namespace
 
 void GlooMesh::connect(const std::shared_ptr<::gloo::transport::Device>& device,
@@ -37,8 +39,10 @@ void GlooMesh::connect(const std::shared_ptr<::gloo::transport::Device>& device,
     failure = try_connect(store, meeting, timeout, std::min(timeout, kConnectLimits[attempt]));
     // Nobody goes on, and perhaps gives up, while others still connect. The store may know that
     // they never will, so they meet there.
-    std::vector<std::string> failures = meet(store, meeting, "connected", failure, timeout);
-    failures[static_cast<std::size_t>(rank)] = failure;
+    const auto outcome = [&](int of) { return fmt::format("gloo/{}/connected/{}", meeting, of); };
+    const KeyValueStore::Entry own{outcome(rank), failure};
+    std::vector<std::string> failures = meet(store, name, {&own, 1}, outcome, timeout);
+    failures[at(rank)] = failure;
     const auto first =
         std::ranges::find_if(failures, [](const auto& text) { return !text.empty(); });
     if (first == failures.end()) {
@@ -58,27 +62,25 @@ std::string GlooMesh::try_connect(KeyValueStore& store, const std::string& meeti
   context->setTimeout(std::max(milliseconds(1), connect_limit / kGlooConnectFactor));
   transportContext_ = context;
 
-  // Each rank listens at one address for every other; all addresses have the same length.
-  std::string own;
-  std::size_t length = 0;
+  // Each rank listens at one address for every other.
+  const auto key = [&](int of, int seen_by) {
+    return fmt::format("gloo/{}/addresses/{}/{}", meeting, of, seen_by);
+  };
+  std::vector<KeyValueStore::Entry> own;
   for (int other = 0; other < size; ++other) {
     if (other == rank) continue;
     const std::vector<char> address = context->createPair(other)->address().bytes();
     context->getPair(other)->setLocalRank(0);
-    length = address.size();
-    own.append(address.begin(), address.end());
+    own.push_back({key(rank, other), {address.begin(), address.end()}});
   }
-  const std::vector<std::string> addresses = meet(store, meeting, "addresses", own, timeout);
+  const std::vector<std::string> addresses =
+      meet(store, meeting, own, [&](int of) { return key(of, rank); }, timeout);
   for (int other = 0; other < size; ++other) {
     if (other == rank) continue;
-    const std::string& all = addresses[static_cast<std::size_t>(other)];
-    // A rank has no address for itself.
-    const std::size_t place = static_cast<std::size_t>(rank < other ? rank : rank - 1) * length;
+    const std::string& address = addresses[at(other)];
     try {
-      if (all.size() != own.size())
-        throw Error("it has another number of ranks, or another version of Gloo");
-      context->getPair(other)->connect({all.begin() + static_cast<std::ptrdiff_t>(place),
-                                        all.begin() + static_cast<std::ptrdiff_t>(place + length)});
+      if (address.size() != own.front().value.size()) throw Error("it has another version of Gloo");
+      context->getPair(other)->connect({address.begin(), address.end()});
     } catch (const std::exception& error) {
       return fmt::format("rank {} of {} cannot connect to rank {}: {}", rank, size, other,
                          error.what());
@@ -88,18 +90,21 @@ std::string GlooMesh::try_connect(KeyValueStore& store, const std::string& meeti
 }
 
 std::vector<std::string> GlooMesh::meet(KeyValueStore& store, const std::string& name,
-                                        std::string_view what, std::string_view own,
+                                        std::span<const KeyValueStore::Entry> own,
+                                        const std::function<std::string(int of)>& key,
                                         milliseconds timeout) const {
-  const auto key = [&](int of) { return fmt::format("gloo/{}/{}/{}", name, what, of); };
-  store.set(key(rank), own);
-  std::vector<std::string> values(static_cast<std::size_t>(size));
+  store.set_all(own);
+  std::vector<std::string> keys;
+  for (int other = 0; other < size; ++other)
+    if (other != rank) keys.push_back(key(other));
+  KeyValueStore::Values found = store.get_all(keys, timeout);
+  std::vector<std::string> values(at(size));
   std::vector<int> missing;
-  const auto end = std::chrono::steady_clock::now() + timeout;
   for (int other = 0; other < size; ++other) {
     if (other == rank) continue;
-    const auto left = std::chrono::ceil<milliseconds>(end - std::chrono::steady_clock::now());
-    if (auto value = store.get(key(other), std::max(milliseconds(0), left)))
-      values[static_cast<std::size_t>(other)] = std::move(*value);
+    std::optional<std::string>& value = found[at(other < rank ? other : other - 1)];
+    if (value)
+      values[at(other)] = *std::move(value);
     else
       missing.push_back(other);
   }

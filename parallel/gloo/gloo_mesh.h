@@ -6,9 +6,10 @@
 #include <gloo/transport/device.h>
 
 #include <chrono>
+#include <functional>
 #include <memory>
+#include <span>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "parallel/key_value_store.h"
@@ -29,9 +30,11 @@ class GlooMesh final : public ::gloo::Context {
   std::string try_connect(KeyValueStore& store, const std::string& meeting,
                           std::chrono::milliseconds timeout,
                           std::chrono::milliseconds connect_limit);
-  /// Puts `own` under `what` into the store. @returns what the other ranks put there, by rank
+  /// Puts `own` into the store. @returns what each other rank put there under its key, by rank. Two
+  /// requests, however many ranks there are
   std::vector<std::string> meet(KeyValueStore& store, const std::string& name,
-                                std::string_view what, std::string_view own,
+                                std::span<const KeyValueStore::Entry> own,
+                                const std::function<std::string(int of)>& key,
                                 std::chrono::milliseconds timeout) const;
 };
 

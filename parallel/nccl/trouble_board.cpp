@@ -51,10 +51,12 @@ std::string TroubleBoard::words_key(int of) const { return key(fmt::format("last
 void TroubleBoard::meet(milliseconds timeout) {
   const auto here = [&](int rank) { return key(fmt::format("here/{}", rank)); };
   store_->set(here(rank_), "");
-  const Deadline deadline(timeout);
+  std::vector<std::string> all;
+  for (int rank = 0; rank < size_; ++rank) all.push_back(here(rank));
+  const KeyValueStore::Values found = store_->get_all(all, timeout);
   std::vector<int> missing;
-  for (int other = 0; other < size_; ++other)
-    if (other != rank_ && !store_->get(here(other), deadline.left())) missing.push_back(other);
+  for (int rank = 0; rank < size_; ++rank)
+    if (!found[static_cast<std::size_t>(rank)]) missing.push_back(rank);
   if (!missing.empty())
     throw PeerError(fmt::format("rank {} of {} waited {} to connect '{}': {} did not come", rank_,
                                 size_, timeout, name_, list(missing)),

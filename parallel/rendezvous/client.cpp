@@ -18,6 +18,8 @@ constexpr Milliseconds kLinger{10'000};
 constexpr Milliseconds kLingerInTrouble{1000};
 /// A key is there or not, or something is wrong.
 constexpr Milliseconds kStoreLimit{60'000};
+/// What a text has around it in a message.
+constexpr std::size_t kPerEntry = 4;
 
 void require_fits(std::string_view what, std::size_t size, std::size_t limit) {
   if (size > limit)
@@ -25,23 +27,28 @@ void require_fits(std::string_view what, std::size_t size, std::size_t limit) {
         fmt::format("internal error: {} of {} bytes; {} is the most", what, size, limit));
 }
 
-/// The values of an answer. @throws Error where there are none, with the reason
-std::vector<std::string> values_of(auto answer, std::string_view who, std::string_view what,
-                                   Milliseconds limit) {
+/// @throws Error where values are missing, with the reason
+void require_whole(const auto& answer, std::string_view who, std::string_view what,
+                   Milliseconds limit) {
   if (answer.refusal)
     throw Error(fmt::format("{}: {} (limit {:.3g} s): {}", who, what,
                             static_cast<double>(limit.count()) / 1e3, *answer.refusal));
-  return std::move(answer.values);
 }
 
-auto get_message(std::string_view key, Milliseconds limit) {
-  require_fits("a key", key.size(), kMaxName);
-  return [key, limit](std::uint32_t request) {
-    return MessageWriter(Kind::get)
-        .u32(request)
-        .text(key)
+auto get_message(std::span<const std::string> keys, Milliseconds limit) {
+  std::size_t bytes = 0;
+  for (const std::string& key : keys) {
+    require_fits("a key", key.size(), kMaxName);
+    bytes += key.size() + kPerEntry;
+  }
+  require_fits("the keys of a request", bytes, kMaxValue);
+  return [keys, limit](std::uint32_t request) {
+    MessageWriter writer(Kind::get);
+    writer.u32(request)
         .u64(static_cast<std::uint64_t>(limit.count()))
-        .finish();
+        .u32(static_cast<std::uint32_t>(keys.size()));
+    for (const std::string& key : keys) writer.text(key);
+    return writer.finish();
   };
 }
 
@@ -112,26 +119,52 @@ Rendezvous::~Rendezvous() {
 std::string Rendezvous::who() const { return fmt::format("{} {}", noun_, rank()); }
 
 void Rendezvous::set(std::string_view key, std::string_view value) {
-  require_fits("a key", key.size(), kMaxName);
-  require_fits("a value", value.size(), kMaxValue);
-  const std::string what = fmt::format("setting '{}'", key);
-  values_of(link_->ask(
-                [&](std::uint32_t request) {
-                  return MessageWriter(Kind::set).u32(request).text(key).text(value).finish();
-                },
-                what, kStoreLimit),
-            who(), what, kStoreLimit);
+  const KeyValueStore::Entry entry{std::string(key), std::string(value)};
+  set_all({&entry, 1});
+}
+
+void Rendezvous::set_all(std::span<const KeyValueStore::Entry> entries) {
+  if (entries.empty()) return;
+  std::size_t bytes = 0;
+  for (const auto& [key, value] : entries) {
+    require_fits("a key", key.size(), kMaxName);
+    require_fits("a value", value.size(), kMaxValue);
+    bytes += key.size() + value.size() + 2 * kPerEntry;
+  }
+  // One key with the largest value goes too.
+  require_fits("what a request sets", bytes, kMaxValue + kMaxName + 2 * kPerEntry);
+  const std::string what = fmt::format("setting '{}'", entries.front().key);
+  require_whole(link_->ask(
+                    [&](std::uint32_t request) {
+                      MessageWriter writer(Kind::set);
+                      writer.u32(request).u32(static_cast<std::uint32_t>(entries.size()));
+                      for (const auto& [key, value] : entries) writer.text(key).text(value);
+                      return writer.finish();
+                    },
+                    what, kStoreLimit),
+                who(), what, kStoreLimit);
 }
 
 std::string Rendezvous::get(std::string_view key, Milliseconds limit) {
   const std::string what = fmt::format("waiting for '{}'", key);
-  return values_of(link_->ask(get_message(key, limit), what, limit), who(), what, limit).front();
+  const std::string keys(key);
+  auto answer = link_->ask(get_message({&keys, 1}, limit), what, limit);
+  require_whole(answer, who(), what, limit);
+  return *std::move(answer.found.front());
 }
 
 std::optional<std::string> Rendezvous::find(std::string_view key, Milliseconds limit) {
-  const auto answer = link_->ask(get_message(key, limit), fmt::format("'{}'", key), limit);
-  if (answer.refusal) return std::nullopt;
-  return answer.values.front();
+  const std::string keys(key);
+  return find_all({&keys, 1}, limit).front();
+}
+
+KeyValueStore::Values Rendezvous::find_all(std::span<const std::string> keys, Milliseconds limit) {
+  if (keys.empty()) return {};
+  const std::string what = fmt::format("'{}'", keys.front());
+  auto answer = link_->ask(get_message(keys, limit), what, limit);
+  // What is not there is no error; an answer without any keys is.
+  if (answer.found.size() != keys.size()) require_whole(answer, who(), what, limit);
+  return std::move(answer.found);
 }
 
 std::vector<std::string> Rendezvous::exchange(std::string_view name, std::string_view value,
@@ -145,17 +178,18 @@ std::vector<std::string> Rendezvous::exchange(std::string_view name, std::string
   const std::string numbered = fmt::format("{}#{}", name, use);
   require_fits("an exchange's name", numbered.size(), kMaxName);
   const std::string what = fmt::format("'{}'", name);
-  return values_of(link_->ask(
-                       [&](std::uint32_t request) {
-                         return MessageWriter(Kind::exchange)
-                             .u32(request)
-                             .text(numbered)
-                             .text(value)
-                             .u64(static_cast<std::uint64_t>(limit.count()))
-                             .finish();
-                       },
-                       what, limit),
-                   who(), what, limit);
+  auto answer = link_->ask(
+      [&](std::uint32_t request) {
+        return MessageWriter(Kind::exchange)
+            .u32(request)
+            .text(numbered)
+            .text(value)
+            .u64(static_cast<std::uint64_t>(limit.count()))
+            .finish();
+      },
+      what, limit);
+  require_whole(answer, who(), what, limit);
+  return std::move(answer.values);
 }
 
 void Rendezvous::barrier(std::string_view name, Milliseconds limit) { exchange(name, "", limit); }

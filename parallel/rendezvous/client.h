@@ -8,12 +8,14 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "core/base/error.h"
 #include "core/base/log.h"
+#include "parallel/key_value_store.h"
 #include "parallel/rendezvous/place.h"
 #include "parallel/rendezvous/server.h"
 
@@ -41,7 +43,7 @@ struct RendezvousOptions {
   Milliseconds silence{10'000};
   /// How far this rank has come in what all do alike, as a number that only grows. It tells who is
   /// behind when a rank is late. Called from a thread of the rendezvous; none: nobody is.
-  std::function<std::uint64_t()> progress;
+  std::function<std::uint64_t()> progress = {};
   /// Called once, from a thread of the rendezvous, when the work is over for all: see RankLost.
   std::function<void(const Trouble&)> on_trouble;
   /// Called, from the same thread, with each post of a rank, one's own included. All ranks see all
@@ -74,6 +76,10 @@ class Rendezvous {
   std::string get(std::string_view key, Milliseconds limit);
   /// The same, and nothing when nobody has set it within `limit` (0: only what is there now).
   std::optional<std::string> find(std::string_view key, Milliseconds limit);
+  /// The same for many keys in one request: as long as keys and values of a request have 1 MiB
+  /// together. See KeyValueStore.
+  void set_all(std::span<const KeyValueStore::Entry> entries);
+  KeyValueStore::Values find_all(std::span<const std::string> keys, Milliseconds limit);
 
   /// Every rank gives a value of at most 4 KiB under the same name and gets those of all, by rank.
   /// A name may be used again: the n-th use of one rank meets the n-th of the others.

@@ -118,7 +118,7 @@ Rendezvous::Link::Link(const ProcessPlace& place, FileDescriptor socket, Millise
       silence_(silence),
       socket_(std::move(socket)),
       in_(std::max(kMaxValue, static_cast<std::size_t>(place.world) * (kMaxExchanged + 4)) +
-          kMaxName + 64),
+          kMaxName + kMaxText + 64),
       heard_(Clock::now()),
       next_beat_(heard_),
       thread_([this] { run(); }) {}
@@ -279,9 +279,14 @@ void Rendezvous::Link::take(std::string_view message) {
     case Kind::done:
       request = reader.u32();
       break;
-    case Kind::value:
+    case Kind::found:
       request = reader.u32();
-      answer.values.push_back(reader.text(kMaxValue));
+      if (std::string reason = reader.text(kMaxText); !reason.empty())
+        answer.refusal = printable(reason);
+      for (std::uint32_t left = reader.u32(); left > 0; --left) {
+        const bool is_here = reader.u32() != 0;
+        answer.found.push_back(is_here ? std::optional(reader.text(kMaxValue)) : std::nullopt);
+      }
       break;
     case Kind::values: {
       request = reader.u32();

@@ -37,8 +37,9 @@ class Rendezvous::Link {
 
   struct Answer {
     bool here = false;
-    std::optional<std::string> refusal;  ///< why there are no values
-    std::vector<std::string> values;
+    std::optional<std::string> refusal;             ///< why values are missing
+    std::vector<std::string> values;                ///< of an exchange, by rank
+    std::vector<std::optional<std::string>> found;  ///< of keys
   };
   /// Sends what `write` makes of a new request number and waits for the answer.
   /// @param what  for messages

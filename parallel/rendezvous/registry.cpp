@@ -12,8 +12,8 @@ namespace {
 /// Of all keys and their values together.
 constexpr std::size_t kMaxKeyBytes = std::size_t{64} << 20;
 constexpr std::size_t kMaxExchanges = 4096;
-/// Requests of one rank that wait at the same time.
-constexpr int kMaxWaits = 256;
+/// Exchanges and keys that one rank waits for at the same time, for each rank that there is.
+constexpr std::size_t kMaxWaits = 256;
 /// Missing ranks that an error names one by one.
 constexpr int kNamed = 8;
 constexpr std::uint64_t kLongestWait = std::uint64_t{7} * 24 * 3600 * 1000;
@@ -147,32 +147,92 @@ void Registry::receive(int peer, std::string_view message, Clock::time_point now
 
 void Registry::set(int rank, MessageReader& message) {
   const std::uint32_t request = message.u32();
-  const std::string key = message.text(kMaxName);
-  std::string value = message.text(kMaxValue);
-  message.end();
-  const auto old = keys_.find(key);
-  const std::size_t freed = old == keys_.end() ? 0 : key.size() + old->second.size();
-  if (key_bytes_ - freed + key.size() + value.size() > kMaxKeyBytes)
-    return answer_refused({rank, request, {}}, "the store of this rendezvous is full");
-  key_bytes_ += key.size() + value.size() - freed;
-  for (const Wait& wait : key_waits_[key]) {
-    --member(wait.rank).waits;
-    send(wait.rank, MessageWriter(Kind::value).u32(wait.request).text(value).finish());
+  std::vector<std::pair<std::string, std::string>> entries;
+  for (std::uint32_t left = message.u32(); left > 0; --left) {
+    std::string key = message.text(kMaxName);
+    entries.emplace_back(std::move(key), message.text(kMaxValue));
   }
-  key_waits_.erase(key);
-  keys_[key] = std::move(value);
+  message.end();
+  for (auto& [key, value] : entries)
+    if (!keep(key, std::move(value)))
+      return answer_refused({rank, request, {}}, "the store of this rendezvous is full");
   send(rank, MessageWriter(Kind::done).u32(request).finish());
 }
 
+bool Registry::keep(const std::string& key, std::string value) {
+  const auto old = keys_.find(key);
+  const std::size_t freed = old == keys_.end() ? 0 : key.size() + old->second.size();
+  if (key_bytes_ - freed + key.size() + value.size() > kMaxKeyBytes) return false;
+  key_bytes_ += key.size() + value.size() - freed;
+  keys_[key] = std::move(value);
+  const auto waits = key_waits_.find(key);
+  if (waits == key_waits_.end()) return true;
+  for (const std::uint64_t number : waits->second) {
+    const auto read = reads_.find(number);
+    --member(read->second.wait.rank).waits;
+    if (--read->second.missing > 0) continue;
+    answer(read->second, "");
+    reads_.erase(read);
+  }
+  key_waits_.erase(waits);
+  return true;
+}
+
 void Registry::get(int rank, MessageReader& message, Clock::time_point now) {
-  const std::uint32_t request = message.u32();
-  const std::string key = message.text(kMaxName);
-  const std::uint64_t milliseconds = message.u64();
+  Read read;
+  read.wait.rank = rank;
+  read.wait.request = message.u32();
+  read.wait.deadline = deadline_of(message.u64(), now);
+  for (std::uint32_t left = message.u32(); left > 0; --left)
+    read.keys.push_back(message.text(kMaxName));
   message.end();
-  if (const auto found = keys_.find(key); found != keys_.end())
-    return send(rank, MessageWriter(Kind::value).u32(request).text(found->second).finish());
-  begin_wait(rank);
-  key_waits_[key].push_back({rank, request, deadline_of(milliseconds, now)});
+  std::vector<std::string> unset = read.keys;
+  std::erase_if(unset, [&](const std::string& key) { return keys_.contains(key); });
+  if (unset.empty()) return answer(read, "");
+  read.missing = unset.size();
+  begin_wait(rank, read.missing);
+  for (const std::string& key : unset) key_waits_[key].push_back(next_read_);
+  reads_.emplace(next_read_++, std::move(read));
+}
+
+/// Answers those whose time is over with what is there.
+void Registry::give_up_reads(Clock::time_point now) {
+  std::erase_if(reads_, [&](const auto& entry) {
+    const auto& [number, read] = entry;
+    if (now < read.wait.deadline) return false;
+    member(read.wait.rank).waits -= read.missing;
+    std::string reason;
+    for (const std::string& key : read.keys) {
+      const auto waits = key_waits_.find(key);
+      if (waits == key_waits_.end()) continue;
+      std::erase(waits->second, number);
+      if (waits->second.empty()) key_waits_.erase(waits);
+      if (reason.empty()) reason = fmt::format("nobody has set '{}'", printable(key));
+    }
+    if (read.missing > 1) reason += fmt::format(" and {} more", read.missing - 1);
+    const std::string absent = missing([&](int r) { return member(r).state != State::absent; });
+    if (!absent.empty()) reason += "; missing: " + absent;
+    answer(read, reason);
+    return true;
+  });
+}
+
+void Registry::answer(const Read& read, std::string_view reason) {
+  MessageWriter writer(Kind::found);
+  writer.u32(read.wait.request)
+      .text(reason.substr(0, kMaxText))
+      .u32(static_cast<std::uint32_t>(read.keys.size()));
+  std::size_t bytes = 0;
+  for (const std::string& key : read.keys) {
+    const auto found = keys_.find(key);
+    const bool is_here = found != keys_.end();
+    writer.u32(is_here ? 1 : 0);
+    if (is_here) writer.text(found->second);
+    bytes += 2 * sizeof(std::uint32_t) + (is_here ? found->second.size() : 0);
+    if (bytes > kMaxValue + kMaxName)
+      return answer_refused(read.wait, "the values of its keys are too much for one answer");
+  }
+  send(read.wait.rank, writer.finish());
 }
 
 void Registry::exchange(int rank, MessageReader& message, Clock::time_point now) {
@@ -191,7 +251,7 @@ void Registry::exchange(int rank, MessageReader& message, Clock::time_point now)
   mine = std::move(value);
   ++exchange.count;
   member(rank).doing = fmt::format("waiting at '{}'", printable(name));
-  begin_wait(rank);
+  begin_wait(rank, 1);
   exchange.waits.push_back(wait);
   if (exchange.count < party_.world) {
     // Nobody waits for who does not come back.
@@ -281,6 +341,7 @@ void Registry::raise(int rank, const std::string& reason) {
   if (trouble_) return;  // what follows is its consequence
   trouble_ = Trouble{rank, reason};
   key_waits_.clear();
+  reads_.clear();
   exchanges_.clear();
   for (int other = 0; other < party_.world; ++other)
     send(other, MessageWriter(Kind::trouble)
@@ -306,16 +367,7 @@ void Registry::tick(Clock::time_point now) {
   };
   if (inquiry_ && !trouble_ && (now >= inquiry_->until || std::ranges::all_of(members_, answers)))
     judge();
-  for (auto& [key, waits] : key_waits_)
-    std::erase_if(waits, [&](const Wait& wait) {
-      if (now < wait.deadline) return false;
-      --member(wait.rank).waits;
-      const std::string absent = missing([&](int r) { return member(r).state != State::absent; });
-      answer_refused(wait, fmt::format("nobody has set '{}'{}", printable(key),
-                                       absent.empty() ? "" : "; missing: " + absent));
-      return true;
-    });
-  std::erase_if(key_waits_, [](const auto& entry) { return entry.second.empty(); });
+  give_up_reads(now);
   for (auto& [name, exchange] : exchanges_)
     std::erase_if(exchange.waits, [&](const Wait& wait) {
       if (now < wait.deadline) return false;
@@ -331,8 +383,7 @@ void Registry::tick(Clock::time_point now) {
 Clock::time_point Registry::next_tick() const {
   Clock::time_point next = next_beat_;
   if (inquiry_) next = std::min(next, inquiry_->until);
-  for (const auto& [key, waits] : key_waits_)
-    for (const Wait& wait : waits) next = std::min(next, wait.deadline);
+  for (const auto& [number, read] : reads_) next = std::min(next, read.wait.deadline);
   for (const auto& [name, exchange] : exchanges_)
     for (const Wait& wait : exchange.waits) next = std::min(next, wait.deadline);
   return next;
@@ -356,8 +407,10 @@ void Registry::answer_refused(const Wait& wait, std::string_view reason) {
        MessageWriter(Kind::refused).u32(wait.request).text(reason.substr(0, kMaxText)).finish());
 }
 
-void Registry::begin_wait(int rank) {
-  if (++member(rank).waits > kMaxWaits) throw WireError("too many of its requests wait");
+void Registry::begin_wait(int rank, std::size_t count) {
+  member(rank).waits += count;
+  if (member(rank).waits > kMaxWaits * members_.size())
+    throw WireError("too many of its requests wait");
 }
 
 std::string Registry::who(int rank) const {

@@ -75,12 +75,18 @@ class Registry {
     std::uint64_t configuration = 0;
     Clock::time_point heard;
     std::optional<std::uint64_t> standing;  ///< its answer to the inquiry
-    int waits = 0;
+    std::size_t waits = 0;
   };
   struct Wait {
     int rank;
     std::uint32_t request;
     Clock::time_point deadline;
+  };
+  /// A request for keys that are not all there yet.
+  struct Read {
+    Wait wait;
+    std::vector<std::string> keys;
+    std::size_t missing = 0;
   };
   struct Exchange {
     std::vector<std::optional<std::string>> values;
@@ -100,7 +106,10 @@ class Registry {
   [[nodiscard]] std::optional<std::string> mismatch(MessageReader& hello, int& rank, bool& may_pass,
                                                     Member& comer) const;
   void set(int rank, MessageReader& message);
+  /// @returns whether there was room for it
+  bool keep(const std::string& key, std::string value);
   void get(int rank, MessageReader& message, Clock::time_point now);
+  void give_up_reads(Clock::time_point now);
   void exchange(int rank, MessageReader& message, Clock::time_point now);
   void post(int rank, MessageReader& message);
   void leave(int rank);
@@ -109,7 +118,8 @@ class Registry {
   void raise(int rank, const std::string& reason);
   void send(int rank, std::string bytes, bool close = false);
   void answer_refused(const Wait& wait, std::string_view reason);
-  void begin_wait(int rank);
+  void answer(const Read& read, std::string_view reason);
+  void begin_wait(int rank, std::size_t count);
   [[nodiscard]] Member& member(int rank) { return members_[static_cast<std::size_t>(rank)]; }
   [[nodiscard]] const Member& member(int rank) const {
     return members_[static_cast<std::size_t>(rank)];
@@ -123,7 +133,9 @@ class Registry {
   std::map<int, int> ranks_;  ///< by peer
   std::map<std::string, std::string> keys_;
   std::size_t key_bytes_ = 0;
-  std::map<std::string, std::vector<Wait>> key_waits_;
+  std::map<std::uint64_t, Read> reads_;                          ///< by a number of their own
+  std::map<std::string, std::vector<std::uint64_t>> key_waits_;  ///< the reads that lack a key
+  std::uint64_t next_read_ = 0;
   std::map<std::string, Exchange> exchanges_;
   std::vector<Output> outputs_;
   std::vector<std::string> refusals_;

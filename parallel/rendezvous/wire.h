@@ -20,15 +20,15 @@ constexpr std::uint32_t kProtocolVersion = 2;
 /// Limits, in bytes.
 constexpr std::size_t kMaxHello = 4096;
 constexpr std::size_t kMaxName = 256;
-constexpr std::size_t kMaxValue = 1 << 20;   ///< of a key
+constexpr std::size_t kMaxValue = 1 << 20;   ///< of a key; of all of a request, with their keys
 constexpr std::size_t kMaxExchanged = 4096;  ///< a rank's part of an exchange, or a post
 constexpr std::size_t kMaxText = 2048;       ///< reasons, and what a rank is doing
 
 enum class Kind : std::uint8_t {
   // From a client.
   hello = 1,  ///< magic, version, run id, world, configuration, generation, rank, host, process
-  set,        ///< request, key, value
-  get,        ///< request, key, milliseconds
+  set,        ///< request, count, for each key and value
+  get,        ///< request, milliseconds, count, keys
   exchange,   ///< request, name, value, milliseconds
   post,       ///< text
   beat,       ///< what it is doing; from the server: empty
@@ -40,7 +40,7 @@ enum class Kind : std::uint8_t {
   welcome = 32,  ///< milliseconds of silence that end a connection
   reject,        ///< reason, whether it may pass
   done,          ///< request
-  value,         ///< request, value
+  found,         ///< request, why not all are there, count, for each whether it is, and its value
   values,        ///< request, count, values by rank
   refused,       ///< request, reason
   posted,        ///< rank, text

@@ -23,6 +23,9 @@ class RendezvousStore final : public KeyValueStore {
   void set(const std::string& key, std::string_view value) override;
   [[nodiscard]] std::optional<std::string> get(const std::string& key,
                                                std::chrono::milliseconds timeout) override;
+  void set_all(std::span<const Entry> entries) override;
+  [[nodiscard]] Values get_all(std::span<const std::string> keys,
+                               std::chrono::milliseconds timeout) override;
 
  private:
   [[noreturn]] void blame(const RankLost& lost) const;

@@ -502,6 +502,25 @@ TEST(LocalCommunicator, ADifferentCallIsAnErrorOnEveryRank) {
   EXPECT_EQ(named, kSize);
 }
 
+/// A store that serves all ranks is asked a few times by each, not once for each pair.
+TEST(GlooTransport, MeetsInAFewRequests) {
+  if (!has_gloo()) GTEST_SKIP() << "no Gloo";
+  constexpr int kSize = 9;
+  const auto store = std::make_shared<CountingStore>(std::make_shared<MapStore>());
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < kSize; ++rank)
+    threads.emplace_back([&, rank] {
+      const auto transport = make_gloo_transport({.address = "127.0.0.1", .timeout = 60s});
+      const auto all = transport->connect(store, "data", rank, kSize);
+      std::array<double, 2> sums{1, static_cast<double>(rank)};
+      all->sum(sums);
+      EXPECT_EQ(sums, (std::array<double, 2>{kSize, kSize * (kSize - 1) / 2}));
+    });
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(store->requests() % (4 * kSize), 0);  // addresses, how it went; again after a failure
+  EXPECT_LE(store->requests(), 3 * 4 * kSize);
+}
+
 TEST(GlooTransport, SaysWhoDidNotComeAndWhatIsWrong) {
   if (!has_gloo()) {
     EXPECT_THROW((void)make_gloo_transport({.address = "127.0.0.1"}), UserError);

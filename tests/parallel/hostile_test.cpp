@@ -26,6 +26,15 @@ std::string hello(int rank, int world, std::uint32_t version = kProtocolVersion)
       .finish();
 }
 
+/// Waits for more keys at a time than any rank has a use for.
+std::string many_reads() {
+  constexpr std::uint32_t kCount = 100'000;
+  MessageWriter writer(Kind::get);
+  writer.u32(0).u64(3'600'000).u32(kCount);
+  for (std::uint32_t i = 0; i < kCount; ++i) writer.text(std::to_string(i));
+  return writer.finish();
+}
+
 FileDescriptor connect(std::uint16_t port) {
   std::string reason;
   FileDescriptor socket = connect_to({"127.0.0.1", port}, Clock::now() + kPatience, reason);
@@ -132,7 +141,14 @@ TEST_F(HostileTest, ARankThatSendsNonsenseIsNamed) {
   for (const std::string& nonsense :
        {std::string("\xff\xff\xff\x7f", 4), std::string("\1\0\0\0\x77", 5),
         std::string("\3\0\0\0\2ab", 7), hello(0, 2),
-        MessageWriter(Kind::set).u32(0).text(std::string(kMaxName + 1, 'k')).text("v").finish(),
+        MessageWriter(Kind::set)
+            .u32(0)
+            .u32(1)
+            .text(std::string(kMaxName + 1, 'k'))
+            .text("v")
+            .finish(),
+        MessageWriter(Kind::set).u32(0).u32(0xffffffff).text("k").text("v").finish(),
+        MessageWriter(Kind::get).u32(0).u64(1).u32(0xffffffff).text("k").finish(), many_reads(),
         MessageWriter(Kind::beat).text("a").u32(1).finish()}) {
     const RendezvousServer server(options());
     const FileDescriptor socket = connect(server.port());

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <atomic>
 #include <future>
 
@@ -59,6 +60,37 @@ TEST_F(RendezvousTest, MeetAndAgree) {
     EXPECT_TRUE(server_->wait_until_empty(kPatience));
     EXPECT_EQ(words_.text(), "");
   }
+}
+
+TEST_F(RendezvousTest, ManyKeysInOneRequest) {
+  serve(3);
+  as_ranks(3, [&](int rank) {
+    Rendezvous mine(place(rank), options());
+    const std::string own = std::to_string(rank);
+    EXPECT_TRUE(mine.find_all({}, kPatience).empty());
+    mine.set_all({});
+    // It waits for the last one of all.
+    const std::vector<std::string> keys{"0", "1", "0", "2"};
+    const std::array<KeyValueStore::Entry, 2> entries{{{own, "of " + own}, {"more " + own, ""}}};
+    if (rank == 2) std::this_thread::sleep_for(20ms);
+    mine.set_all(entries);
+    EXPECT_EQ(mine.find_all(keys, kPatience),
+              (KeyValueStore::Values{"of 0", "of 1", "of 0", "of 2"}));
+    EXPECT_EQ(mine.get("more 2", kPatience), "");
+    // Of some nobody ever speaks.
+    const std::vector<std::string> some{"never", "1", "not either"};
+    for (const Milliseconds limit : {0ms, 20ms})
+      EXPECT_EQ(mine.find_all(some, limit), (KeyValueStore::Values{{}, "of 1", {}}));
+    EXPECT_TRUE(says(error_of([&] { mine.get("never", 10ms); }), "nobody has set 'never'"));
+    mine.barrier("nobody waits any more", kPatience);
+    // What came too late for some is there for others.
+    if (rank == 0) mine.set("never", "now");
+    EXPECT_EQ(mine.find_all({&some[0], 2}, kPatience), (KeyValueStore::Values{"now", "of 1"}));
+    mine.set("large " + own, std::string(kMaxValue, 'x'));
+    const std::vector<std::string> large{"large 0", "large 1"};
+    EXPECT_TRUE(says(error_of([&] { (void)mine.find_all(large, kPatience); }), "too much"));
+    mine.barrier("end", kPatience);
+  });
 }
 
 TEST_F(RendezvousTest, RankZeroServes) {

@@ -2,11 +2,13 @@
 /// @file
 /// Key-value stores for tests: one for threads, one for processes.
 
+#include <atomic>
 #include <condition_variable>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <thread>
 #include <utility>
@@ -37,6 +39,34 @@ class MapStore final : public KeyValueStore {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::map<std::string, std::string> values_;
+};
+
+/// Another store, and how many requests came to it.
+class CountingStore final : public KeyValueStore {
+ public:
+  explicit CountingStore(std::shared_ptr<KeyValueStore> inner) : inner_(std::move(inner)) {}
+  void set(const std::string& key, std::string_view value) override {
+    ++requests_;
+    inner_->set(key, value);
+  }
+  std::optional<std::string> get(const std::string& key,
+                                 std::chrono::milliseconds timeout) override {
+    ++requests_;
+    return inner_->get(key, timeout);
+  }
+  void set_all(std::span<const Entry> entries) override {
+    ++requests_;
+    inner_->set_all(entries);
+  }
+  Values get_all(std::span<const std::string> keys, std::chrono::milliseconds timeout) override {
+    ++requests_;
+    return inner_->get_all(keys, timeout);
+  }
+  [[nodiscard]] int requests() const { return requests_; }
+
+ private:
+  const std::shared_ptr<KeyValueStore> inner_;
+  std::atomic<int> requests_ = 0;
 };
 
 /// A file a key, in a folder that all processes see.

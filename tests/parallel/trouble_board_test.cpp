@@ -64,6 +64,16 @@ TEST_F(Boards, MeetWhenAllAreThere) {
   EXPECT_EQ(met, 3);
 }
 
+/// However many there are, each asks for all at once.
+TEST_F(Boards, MeetInTwoRequests) {
+  const auto counting = std::make_shared<CountingStore>(store_);
+  std::vector<std::jthread> threads;
+  for (int rank = 0; rank < 9; ++rank)
+    threads.emplace_back([&, rank] { TroubleBoard(counting, "data", rank, 9).meet(kPatience); });
+  threads.clear();
+  EXPECT_EQ(counting->requests(), 2 * 9);
+}
+
 TEST_F(Boards, NameWhoDidNotCome) {
   store_->set("nccl/data/here/2", "");
   try {
