@@ -27,6 +27,8 @@ void require_groups(const Choices& choices, const StepGroups& groups, const Mode
                     const HostStore& store) {
   const Slicing& slicing = choices.slicing;
   require(store.slicing() == slicing, "the store holds the slices that the plan streams");
+  require(choices.purpose != Purpose::train || store.moment_type() == choices.moments,
+          "the store keeps moments as the plan says");
   for (const Communicator* group : {groups.gather.get(), groups.scatter.get()})
     require(group->size() == slicing.count && group->rank() == slicing.index,
             "the plan's shard group is that of the communicators");

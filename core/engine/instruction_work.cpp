@@ -199,9 +199,9 @@ void InstructionWork::device_update(const InstructionList& list, const Instructi
   AdamWSlice states = unit_states(list, i).device;
   states.gradient = pointer(list, i, Role::wire);
   states.gradient_type = plan_.choices.wire();
-  const Unit& unit = parts_.model.unit(i.unit);
-  update_unit(parts_.ops, parts_.streams.of(i.stream), unit,
-              plan_.choices.slicing.elements(unit.slab_elements), states, pending);
+  update_unit(parts_.ops, parts_.streams.of(i.stream), parts_.model, i.unit,
+              plan_.choices.slicing.elements(parts_.model.unit(i.unit).slab_elements), states,
+              pending);
 }
 
 void InstructionWork::offload(const InstructionList& list, const Instruction& i) const {

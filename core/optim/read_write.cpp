@@ -33,7 +33,7 @@ HWY_INLINE void rewrite(void* array, Index step, Vector change) {
 }
 
 /// A step is a vector of 2-byte elements, so two vectors of 4-byte ones.
-template <bool kSplit, Index kGradientVectors>
+template <bool kSplit, Index kGradientVectors, Index kMomentVectors>
 void read_and_write_piece(const AdamWSlice& slice, std::uint64_t mask) {
   const Words d;
   const Vector changed = hn::Set(d, mask);
@@ -46,20 +46,28 @@ void read_and_write_piece(const AdamWSlice& slice, std::uint64_t mask) {
     change = hn::And(change, changed);
     rewrite<kSplit ? 1 : 2>(slice.weights, step, change);
     if constexpr (kSplit) rewrite<1>(slice.remainder, step, change);
-    rewrite<2>(slice.exp_avg, step, change);
-    rewrite<2>(slice.exp_avg_sq, step, change);
+    rewrite<kMomentVectors>(slice.exp_avg, step, change);
+    rewrite<kMomentVectors>(slice.exp_avg_sq, step, change);
   }
+}
+
+template <bool kSplit, Index kGradientVectors>
+void read_and_write_moments(const AdamWSlice& slice, std::uint64_t mask) {
+  if (slice.moment_type == DType::bf16)
+    read_and_write_piece<kSplit, kGradientVectors, 1>(slice, mask);
+  else
+    read_and_write_piece<kSplit, kGradientVectors, 2>(slice, mask);
 }
 
 /// @param mask  the bits that change: a compiler that knew of none would leave the loop out
 void read_and_write_any(const AdamWSlice& slice, std::uint64_t mask) {
   const bool bf16_gradient = slice.gradient_type == DType::bf16;
   if (slice.remainder)
-    bf16_gradient ? read_and_write_piece<true, 1>(slice, mask)
-                  : read_and_write_piece<true, 2>(slice, mask);
+    bf16_gradient ? read_and_write_moments<true, 1>(slice, mask)
+                  : read_and_write_moments<true, 2>(slice, mask);
   else
-    bf16_gradient ? read_and_write_piece<false, 1>(slice, mask)
-                  : read_and_write_piece<false, 2>(slice, mask);
+    bf16_gradient ? read_and_write_moments<false, 1>(slice, mask)
+                  : read_and_write_moments<false, 2>(slice, mask);
 }
 
 }  // namespace megatrain::HWY_NAMESPACE

@@ -31,9 +31,11 @@ Range take_range(std::span<const ParamDesc>& params, const ElementRange& slice) 
 
 /// The coefficients of both groups.
 struct Coefficients {
-  explicit Coefficients(const PendingUpdate& u)
+  Coefficients(const PendingUpdate& u, Index unit)
       : with_decay(adamw_coefficients(u.options, u.lr, u.clip, u.step, true)),
-        without_decay(adamw_coefficients(u.options, u.lr, u.clip, u.step, false)) {}
+        without_decay(adamw_coefficients(u.options, u.lr, u.clip, u.step, false)) {
+    with_decay.rounding_key = without_decay.rounding_key = rounding_key(u.step, unit);
+  }
   AdamWCoefficients with_decay, without_decay;
 
   [[nodiscard]] const AdamWCoefficients& of(const Range& range) const {
@@ -68,11 +70,14 @@ struct Update {
 
 AdamWSlice states_of(const HostStore& store, Index unit) {
   AdamWSlice states;
-  states.count = store.slicing().slice(store.model().unit(unit).slab_elements);
+  const Index slab = store.model().unit(unit).slab_elements;
+  states.count = store.slicing().slice(slab);
+  states.position = store.slicing().begin(slab);
   states.weights = store.weights(unit);
   states.remainder = store.remainder(unit);
   states.exp_avg = store.exp_avg(unit);
   states.exp_avg_sq = store.exp_avg_sq(unit);
+  states.moment_type = store.moment_type();
   return states;
 }
 
@@ -83,17 +88,17 @@ void update_unit(HostStore& store, Index unit, const PendingUpdate& pending, DTy
   Update update{.params = desc.params,
                 .slice = store.slicing().elements(desc.slab_elements),
                 .states = states_of(store, unit),
-                .coefficients = Coefficients(pending)};
+                .coefficients = Coefficients(pending, unit)};
   update.states.gradient = store.gradient(unit);
   update.states.gradient_type = wire;
   // Captures one reference only: std::function keeps that without allocating.
   pool.for_each(update.pieces(), [&update](Index piece) { update.run(piece); });
 }
 
-void update_unit(const ops::Ops& ops, Stream& stream, const Unit& unit, const ElementRange& held,
-                 const AdamWSlice& states, const PendingUpdate& update) {
-  const Coefficients coefficients(update);
-  for (auto rest = std::span<const ParamDesc>(unit.params); !rest.empty();) {
+void update_unit(const ops::Ops& ops, Stream& stream, const Model& model, Index unit,
+                 const ElementRange& held, const AdamWSlice& states, const PendingUpdate& update) {
+  const Coefficients coefficients(update, unit);
+  for (auto rest = std::span<const ParamDesc>(model.unit(unit).params); !rest.empty();) {
     const Range range = take_range(rest, held);
     if (range.count > 0)
       ops.run(stream, ops::AdamW{.slice = states.part(range.first - held.first, range.count),

@@ -35,7 +35,7 @@ void update_unit(HostStore& store, Index unit, const PendingUpdate& update, DTyp
 ///
 /// @param held    the elements of the unit's slab that `states` are
 /// @param states  gradient included
-void update_unit(const ops::Ops& ops, Stream& stream, const Unit& unit, const ElementRange& held,
-                 const AdamWSlice& states, const PendingUpdate& update);
+void update_unit(const ops::Ops& ops, Stream& stream, const Model& model, Index unit,
+                 const ElementRange& held, const AdamWSlice& states, const PendingUpdate& update);
 
 }  // namespace megatrain

@@ -144,6 +144,7 @@ std::string numerics_key(const Choices& choices, const Model& model, std::string
                    c.heads, c.kv_heads, c.head_dim, c.intermediate, c.vocabulary));
   line("compute", name(choices.compute.type));
   line("wire", name(choices.wire()));
+  line("moments", name(choices.moments));
   line("sequence", choices.micro_batch.sequence);
   line("micro-batch", choices.micro_batch.batch);
   line("micro-batches", choices.micro_batches);

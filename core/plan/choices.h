@@ -28,6 +28,7 @@ struct Choices {
   Index waves = 1;              ///< contiguous runs of micro-batches, as even as can be
   ComputeConfig compute;
   MasterFormat master = MasterFormat::fp32;
+  DType moments = DType::f32;  ///< how AdamW's are kept, see StoreOptions
   /// The ranks that train one model together: shard groups of slicing.count ranks each, `replicas`
   /// of them. Everything above counts what this rank does of a step.
   Slicing slicing = {};
@@ -66,6 +67,10 @@ struct Choices {
   /// What the host store holds. Evaluation shares the store of a training run.
   [[nodiscard]] StoreContents store_contents() const {
     return purpose == Purpose::generate ? StoreContents::weights : StoreContents::training;
+  }
+  /// Bytes an element of what only updates write: both moments, and a split master's remainder.
+  [[nodiscard]] Index state_bytes() const {
+    return 2 * size_of(moments) + (master == MasterFormat::split ? 2 : 0);
   }
   [[nodiscard]] bool updates_on_device(Index unit) const { return unit < device_states; }
   [[nodiscard]] Index ranks() const { return slicing.count * replicas; }

@@ -147,9 +147,8 @@ Layout::Layout(const Model& model, const Choices& choices, PlanBuilder& builder)
     inner.push_back(device(fmt::format("boundary {} inside a segment", k + 1), activation));
   temporary = device("temporary and library workspace", temporary_bytes);
 
-  // Store slabs, or the slices of them that are held. What only updates write is one range: two
-  // moments, and a split master's remainder.
-  const Index state_bytes = 8 + (choices.master == MasterFormat::split ? 2 : 0);
+  // Store slabs, or the slices of them that are held. What only updates write is one range.
+  const Index state_bytes = choices.state_bytes();
   for (Index u = 0; u < model.unit_count(); ++u) {
     const auto unit = static_cast<std::int32_t>(u);
     const Index elements = slicing.slice(model.unit(u).slab_elements);

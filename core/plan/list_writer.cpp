@@ -74,8 +74,10 @@ void ListWriter::update_on_device(Index unit) {
   const Index elements = slice_elements(unit);
   const BufferId slot = home(unit);
   const BufferId state = layout_.device_state[Layout::at(unit)];
-  const ops::Work work = ops::work_of(ops::AdamW{
-      .slice = {.count = elements, .gradient_type = choices_.wire()}, .coefficients = {}});
+  const ops::Work work = ops::work_of(ops::AdamW{.slice = {.count = elements,
+                                                           .gradient_type = choices_.wire(),
+                                                           .moment_type = choices_.moments},
+                                                 .coefficients = {}});
   add({.op = OpCode::device_update,
        .unit = id(unit),
        .cost = {.slab_bytes = static_cast<Index>(work.bytes),

@@ -1,5 +1,7 @@
 #include "core/plan/plan_memory.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cctype>
 #include <utility>
@@ -16,7 +18,7 @@ constexpr Index kGraphBytes = Index{256} << 10;
 
 StoreBytes planned_store(const Model& model, const Choices& choices) {
   return store_bytes(model, choices.master, choices.gradient_bytes(), choices.store_contents(),
-                     choices.slicing);
+                     choices.slicing, choices.moments);
 }
 
 /// "slot 3" -> "slot *": buffers that differ only in their numbers share a row.
@@ -74,8 +76,9 @@ std::vector<MemoryRow> memory_table(const Plan& plan, const Model& model) {
   slab("weights", store.weights);
   slab("remainder of fp32 masters", store.remainder);
   slab("gradients", store.gradient);
-  slab("first moments", store.exp_avg);
-  slab("second moments", store.exp_avg_sq);
+  const std::string_view kept = name(plan.choices.moments);
+  slab(fmt::format("first moments in {}", kept), store.exp_avg);
+  slab(fmt::format("second moments in {}", kept), store.exp_avg_sq);
   return rows;
 }
 

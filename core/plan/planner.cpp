@@ -144,6 +144,7 @@ class Chooser {
     choices.compute = request_.compute;
     choices.compute.head_chunk = default_head_chunk(model_, request_.compute.type);
     choices.master = request_.master;
+    choices.moments = request_.moments;
     choices.slicing = request_.slicing;
     choices.replicas = request_.replicas;
     choices.micro_batch = {batch, request_.sequence};
@@ -329,6 +330,7 @@ class Chooser {
   [[nodiscard]] double seconds(const Choices& choices) const {
     Rates rates = *request_.rates;
     rates.update *= kCaution;
+    rates.update_bf16_moments *= kCaution;
     return predict_seconds(make_plan(model_, choices), rates);
   }
 

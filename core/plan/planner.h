@@ -22,6 +22,7 @@ struct PlanRequest {
   Index replicas = 1;
   ComputeConfig compute;
   MasterFormat master = MasterFormat::fp32;
+  DType moments = DType::f32;
   Index device_memory = 0;   ///< the whole budget, bytes
   Index device_reserve = 0;  ///< of it, what the plan cannot own: context, modules, libraries
   /// What the choices that change no bit are weighed by; absent: they follow a fixed order.

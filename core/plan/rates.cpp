@@ -7,6 +7,8 @@
 #include <charconv>
 #include <fstream>
 
+#include "core/ops/adamw.h"
+
 namespace megatrain {
 
 namespace {
@@ -27,6 +29,7 @@ constexpr std::array<Field, 16> kFields = {
      {"to_device", &Rates::to_device},
      {"to_host", &Rates::to_host},
      {"update", &Rates::update},
+     {"update_bf16_moments", &Rates::update_bf16_moments, &Rates::update},
      {"to_device_beside", &Rates::to_device_beside},
      {"to_host_beside", &Rates::to_host_beside},
      {"update_beside", &Rates::update_beside},
@@ -50,6 +53,9 @@ bool is_usable(double rate) { return rate > 0 && rate < 1e18; }
 }  // namespace
 
 Rates assumed_rates(DeviceKind kind, DType compute) {
+  // An update takes the time of the memory that it reads and writes.
+  const double less_traffic = static_cast<double>(ops::adamw_traffic(DType::f32, compute)) /
+                              static_cast<double>(ops::adamw_traffic(DType::bf16, compute));
   Rates rates;
   if (kind == DeviceKind::cuda) {
     // What `megatrain bench` finds on an H200 beside 16 cores (docs/benchmarks).
@@ -59,6 +65,7 @@ Rates assumed_rates(DeviceKind kind, DType compute) {
     rates.device_bandwidth = rates.slab_bandwidth = 3.3e12;
     rates.to_device = rates.to_host = 54e9;
     rates.update = 5e9;
+    rates.update_bf16_moments = less_traffic * rates.update;
     rates.to_device_beside = 0.58;
     rates.to_host_beside = 0.86;
     rates.update_beside = 0.72;
@@ -71,6 +78,7 @@ Rates assumed_rates(DeviceKind kind, DType compute) {
     rates.device_bandwidth = rates.slab_bandwidth = 10e9;
     rates.to_device = rates.to_host = 5e9;
     rates.update = 0.4e9;
+    rates.update_bf16_moments = less_traffic * rates.update;
     rates.launch = 5e-6;
     rates.disk = 1e9;
     rates.peers = rates.network = 1e9;
@@ -125,6 +133,7 @@ Rates shared_by(Rates rates, Index ranks) {
   rates.to_device = std::min(rates.to_device, rates.host_memory / share);
   rates.to_host = std::min(rates.to_host, rates.host_memory / share);
   rates.update /= share;
+  rates.update_bf16_moments /= share;
   return rates;
 }
 

@@ -20,9 +20,10 @@ struct Rates {
   /// The same of kernels that walk a unit's slab: updates on the device, gradients on their way
   /// down. Those of a small micro-batch take as long as their launch, these never.
   double slab_bandwidth = 0;
-  double to_device = 0;  ///< host to device copies, bytes/s
-  double to_host = 0;    ///< device to host copies, bytes/s
-  double update = 0;     ///< AdamW, elements/s
+  double to_device = 0;            ///< host to device copies, bytes/s
+  double to_host = 0;              ///< device to host copies, bytes/s
+  double update = 0;               ///< AdamW with moments in fp32, elements/s
+  double update_bf16_moments = 0;  ///< and in bf16
   // All three share the host's memory. What is left of each while copies go both ways and AdamW
   // runs, a part of the rate above:
   double to_device_beside = 1;
@@ -35,6 +36,10 @@ struct Rates {
   double peers = 0;        ///< what a rank receives from its shard group, bytes/s
   double network = 0;      ///< what a rank receives from its replicas, bytes/s
   double host_memory = 0;  ///< copies of all ranks of a machine together, each way, bytes/s
+
+  [[nodiscard]] double update_of(DType moments) const {
+    return moments == DType::bf16 ? update_bf16_moments : update;
+  }
 };
 
 /// Rates of a typical machine of the kind.
@@ -45,8 +50,8 @@ Rates assumed_rates(DeviceKind kind, DType compute);
 Rates shared_by(Rates rates, Index ranks);
 
 /// Reads "name = value" lines. Older files lack some: attention is then as fast as matrix products,
-/// slabs are walked like activations, and copies and updates do not slow each other. @throws
-/// UserError naming the file and line
+/// slabs are walked like activations, updates with moments in bf16 are as fast as with fp32, and
+/// copies and updates do not slow each other. @throws UserError naming the file and line
 Rates read_rates(const std::filesystem::path& file);
 /// What read_rates reads.
 std::string format_rates(const Rates& rates);

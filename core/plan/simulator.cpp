@@ -83,6 +83,7 @@ class Simulator {
   Simulator(const Plan& plan, const Rates& alone)
       : body_(plan.body),
         rates_(shared_by(alone, plan.choices.slicing.count)),
+        update_rate_(rates_.update_of(plan.choices.moments)),
         previous_(body_.instructions.size()),
         finish_(body_.instructions.size()) {
     // The first begins cold and knows nothing of how the host is used; the second has an idea of
@@ -151,7 +152,7 @@ class Simulator {
   double end_of(const Instruction& i, double begin) {
     const Cost& cost = i.cost;
     const double peers = i.op == OpCode::all_reduce ? rates_.network : rates_.peers;
-    const double update = static_cast<double>(cost.host_elements) / rates_.update;
+    const double update = static_cast<double>(cost.host_elements) / update_rate_;
     const double end = begin + compute_seconds(i, rates_).total() +
                        static_cast<double>(cost.peer_bytes) / peers +
                        update * stretch(rates_.update_beside, use_.copying);
@@ -163,6 +164,7 @@ class Simulator {
 
   const InstructionList& body_;
   Rates rates_;
+  double update_rate_;                   ///< AdamW's, elements/s
   std::vector<double> previous_;         ///< when each instruction of the last body ended
   std::vector<double> finish_;           ///< and of this one
   std::array<double, kStreams> free_{};  ///< when each stream has done what it was given

@@ -28,7 +28,7 @@ Index weight_bytes(MasterFormat master) { return master == MasterFormat::split ?
 }  // namespace
 
 StoreBytes store_bytes(const Model& model, MasterFormat master, Index gradient_bytes,
-                       StoreContents contents, const Slicing& slicing) {
+                       StoreContents contents, const Slicing& slicing, DType moments) {
   require(gradient_bytes == 2 || gradient_bytes == 4, "a gradient has 2 or 4 bytes an element");
   const Index elements = unit_offsets(model, slicing).back();
   (void)checked_mul(elements, 20);  // the most that an element takes: the sums below fit
@@ -37,8 +37,8 @@ StoreBytes store_bytes(const Model& model, MasterFormat master, Index gradient_b
   if (contents == StoreContents::weights) return bytes;
   bytes.remainder = master == MasterFormat::split ? elements * Index{sizeof(std::int16_t)} : 0;
   bytes.gradient = elements * gradient_bytes;
-  bytes.exp_avg = elements * Index{sizeof(float)};
-  bytes.exp_avg_sq = elements * Index{sizeof(float)};
+  bytes.exp_avg = elements * size_of(moments);
+  bytes.exp_avg_sq = elements * size_of(moments);
   return bytes;
 }
 
@@ -47,14 +47,16 @@ struct HostStore::State {
       : model(of),
         contents(options.contents),
         master(options.master),
+        moments(options.moments),
         gradient_bytes(contents == StoreContents::training ? options.gradient_bytes : 0),
         slicing(options.slicing),
         offsets(unit_offsets(model, slicing)),
-        bytes(store_bytes(model, master, options.gradient_bytes, contents, slicing)) {}
+        bytes(store_bytes(model, master, options.gradient_bytes, contents, slicing, moments)) {}
 
   Model model;
   StoreContents contents;
   MasterFormat master;
+  DType moments;
   Index gradient_bytes;
   Slicing slicing;
   std::vector<Index> offsets;
@@ -119,6 +121,7 @@ HostStore::~HostStore() = default;
 const Model& HostStore::model() const { return state_->model; }
 StoreContents HostStore::contents() const { return state_->contents; }
 MasterFormat HostStore::master_format() const { return state_->master; }
+DType HostStore::moment_type() const { return state_->moments; }
 StoreBytes HostStore::bytes() const { return state_->bytes; }
 ArenaSeconds HostStore::seconds() const {
   ArenaSeconds seconds;
@@ -143,11 +146,11 @@ std::int16_t* HostStore::remainder(Index unit) const {
 std::byte* HostStore::gradient(Index unit) const {
   return state_->slab(state_->gradient, unit, state_->gradient_bytes);
 }
-float* HostStore::exp_avg(Index unit) const {
-  return reinterpret_cast<float*>(state_->slab(state_->exp_avg, unit, sizeof(float)));
+std::byte* HostStore::exp_avg(Index unit) const {
+  return state_->slab(state_->exp_avg, unit, size_of(state_->moments));
 }
-float* HostStore::exp_avg_sq(Index unit) const {
-  return reinterpret_cast<float*>(state_->slab(state_->exp_avg_sq, unit, sizeof(float)));
+std::byte* HostStore::exp_avg_sq(Index unit) const {
+  return state_->slab(state_->exp_avg_sq, unit, size_of(state_->moments));
 }
 
 void HostStore::read_master(Index unit, const ParamDesc& param, Index first,

@@ -33,6 +33,8 @@ enum class StoreContents : std::uint8_t {
 struct StoreOptions {
   StoreContents contents = StoreContents::training;
   MasterFormat master = MasterFormat::split;
+  /// Of both moments: fp32, or bf16 that updates round by chance (core/ops/adamw.h).
+  DType moments = DType::f32;
   Index gradient_bytes = 2;  ///< per element: 2 (bf16 wire) or 4 (fp32 wire, or several waves)
   Slicing slicing = {};      ///< the part of every slab that is held; the rest is other ranks'
   /// Called with bytes touched so far and in all while the arenas are made.
@@ -50,7 +52,7 @@ struct StoreBytes {
 /// @throws UserError when the size overflows 63 bits
 StoreBytes store_bytes(const Model& model, MasterFormat master, Index gradient_bytes,
                        StoreContents contents = StoreContents::training,
-                       const Slicing& slicing = {});
+                       const Slicing& slicing = {}, DType moments = DType::f32);
 
 class HostStore {
  public:
@@ -65,6 +67,7 @@ class HostStore {
   [[nodiscard]] const Model& model() const;
   [[nodiscard]] StoreContents contents() const;
   [[nodiscard]] MasterFormat master_format() const;
+  [[nodiscard]] DType moment_type() const;
   [[nodiscard]] StoreBytes bytes() const;
   /// What making the arenas took, all of them together.
   [[nodiscard]] ArenaSeconds seconds() const;
@@ -78,8 +81,8 @@ class HostStore {
   [[nodiscard]] std::byte* weights(Index unit) const;       ///< bf16 (split) or fp32
   [[nodiscard]] std::int16_t* remainder(Index unit) const;  ///< training with split masters
   [[nodiscard]] std::byte* gradient(Index unit) const;      ///< gradient_bytes an element
-  [[nodiscard]] float* exp_avg(Index unit) const;
-  [[nodiscard]] float* exp_avg_sq(Index unit) const;
+  [[nodiscard]] std::byte* exp_avg(Index unit) const;       ///< both moments: moment_type()
+  [[nodiscard]] std::byte* exp_avg_sq(Index unit) const;
 
   /// Reads or writes the fp32 master of elements [first, first + values.size()) of a parameter, all
   /// of them held.

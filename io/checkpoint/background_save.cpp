@@ -17,9 +17,9 @@ namespace {
 /// Writes in flight: enough to keep a solid-state disk busy, few enough that none waits long.
 constexpr int kWriters = 8;
 
-// A slice begins at a whole page of a tensor's fp32 values, and each dataset at one of its file: no
-// page has two writers, so none of them reads what it writes to.
-static_assert(kSlabAlignment * 4 % kDirectAlignment == 0);
+// A slice begins at a whole page of a tensor's values, also of bf16, and each dataset at one of its
+// file: no page has two writers, so none of them reads what it writes to.
+static_assert(kSlabAlignment * size_of(DType::bf16) % kDirectAlignment == 0);
 
 using Clock = std::chrono::steady_clock;
 
@@ -44,7 +44,7 @@ BackgroundSave::BackgroundSave(const HostStore& store, SaveOptions options, Bloc
       options_(std::move(options)),
       pool_(pool),
       begin_(Clock::now()),
-      layout_(state_shards(store.model(), options_.shard_bytes)),
+      layout_(state_shards(store.model(), options_.shard_bytes, {.moments = store.moment_type()})),
       blocks_of_unit_(static_cast<std::size_t>(store.model().unit_count())),
       copiers_(copy_threads),
       folder_(*options_.peers, fmt::format("checkpoint of step {}", options_.step), options_.folder,
@@ -54,7 +54,7 @@ BackgroundSave::BackgroundSave(const HostStore& store, SaveOptions options, Bloc
           "the parts of a model are saved together");
   open_files();
   if (options_.writes) pack_units();
-  report_.bytes = state_bytes(store.model());
+  report_.bytes = state_bytes(store.model(), store.moment_type());
   units_to_come_ = store.model().unit_count();
   for (int i = 0; i < kWriters; ++i) writers_.emplace_back([this] { write_blocks(); });
   finisher_ = std::thread([this] { finish(); });
@@ -132,9 +132,9 @@ void BackgroundSave::copy_out(const PackedBlock& packed) {
   for (std::size_t i = 0; i < packed.pieces.size(); ++i) {
     const BlockPiece& piece = packed.pieces[i];
     const StateTensor& tensor = layout_[piece.shard].tensors[piece.dataset];
-    read_state(store_, tensor, piece.first / 4,
-               {reinterpret_cast<float*>(filled.block.bytes().data() + packed.offsets[i]),
-                static_cast<std::size_t>(piece.bytes / 4)});
+    read_state(store_, tensor, piece.first / size_of(tensor.type),
+               filled.block.bytes().subspan(static_cast<std::size_t>(packed.offsets[i]),
+                                            static_cast<std::size_t>(piece.bytes)));
   }
   {
     const std::lock_guard lock(mutex_);

@@ -22,16 +22,17 @@ std::vector<PackedBlock> pack_blocks(std::vector<BlockPiece> pieces) {
   return blocks;
 }
 
-Index blocks_of_state(const Model& model) {
+Index blocks_of_state(const Model& model, DType moments) {
+  const StateForm form{.moments = moments};
   Index blocks = 0;
   for (Index unit = 0; unit < model.unit_count(); ++unit) {
     std::vector<BlockPiece> pieces;
-    for (const ParamDesc& param : model.unit(unit).params) {
-      const Index bytes = checked_mul(param.whole_elements(), 4);
-      for (std::size_t part = 0; part < std::size(kStateParts); ++part)
+    for (const ParamDesc& param : model.unit(unit).params)
+      for (const StatePart part : form.parts) {
+        const Index bytes = checked_mul(param.whole_elements(), size_of(form.type(part)));
         for (Index first = 0; first < bytes; first += kBlockBytes)
           pieces.push_back({.bytes = std::min(kBlockBytes, bytes - first)});
-    }
+      }
     blocks += std::ssize(pack_blocks(std::move(pieces)));
   }
   return blocks;

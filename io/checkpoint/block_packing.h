@@ -22,7 +22,7 @@ struct PackedBlock {
 /// Packs pieces into few blocks (first fit, the largest first).
 std::vector<PackedBlock> pack_blocks(std::vector<BlockPiece> pieces);
 
-/// Blocks that hold the whole state of `model`, packed unit by unit.
-Index blocks_of_state(const Model& model);
+/// Blocks that hold the whole training state of `model`, packed unit by unit.
+Index blocks_of_state(const Model& model, DType moments);
 
 }  // namespace megatrain::io

@@ -8,15 +8,17 @@ namespace megatrain::io {
 
 namespace {
 
-/// Where element `first` of a moment of the tensor lies in the slice of its slab.
-float* moment(const HostStore& store, const StateTensor& tensor, Index first, std::size_t count) {
+/// Elements [first, first + count) of a moment of the tensor in the slice of its slab.
+std::span<std::byte> moments(const HostStore& store, const StateTensor& tensor, Index first,
+                             Index count) {
   const ElementRange held = store.held(tensor.unit, *tensor.param);
-  require(first >= held.first && static_cast<Index>(count) <= held.last - first,
-          "moments that the store has not");
-  float* slice = tensor.part == StatePart::exp_avg ? store.exp_avg(tensor.unit)
-                                                   : store.exp_avg_sq(tensor.unit);
+  require(first >= held.first && count <= held.last - first, "moments that the store has not");
+  std::byte* const slice = tensor.part == StatePart::exp_avg ? store.exp_avg(tensor.unit)
+                                                             : store.exp_avg_sq(tensor.unit);
   const Index begin = store.slicing().begin(store.model().unit(tensor.unit).slab_elements);
-  return slice + tensor.param->offset + first - begin;
+  const Index width = size_of(store.moment_type());
+  return {slice + (tensor.param->offset + first - begin) * width,
+          static_cast<std::size_t>(count * width)};
 }
 
 }  // namespace
@@ -43,8 +45,7 @@ std::vector<StateShard> state_shards(const Model& model, Index shard_bytes, cons
     Index bytes = 0;
     for (const StatePart part : form.parts)
       for (const ParamDesc& param : model.unit(unit).params) {
-        const DType type = part == StatePart::master ? form.masters : DType::f32;
-        tensors.push_back({unit, &param, part, type});
+        tensors.push_back({unit, &param, part, form.type(part)});
         bytes = checked_add(bytes, tensors.back().bytes());
       }
     if (shards.empty() || filled > shard_bytes - bytes) {
@@ -58,8 +59,11 @@ std::vector<StateShard> state_shards(const Model& model, Index shard_bytes, cons
   return shards;
 }
 
-Index state_bytes(const Model& model) {
-  return checked_mul(model.whole_parameter_count(), 4 * std::ssize(kStateParts));
+Index state_bytes(const Model& model, DType moments) {
+  const StateForm form{.moments = moments};
+  Index each = 0;
+  for (const StatePart part : form.parts) each += size_of(form.type(part));
+  return checked_mul(model.whole_parameter_count(), each);
 }
 
 std::map<std::string, std::string> tied_names(const Model& model) {
@@ -73,7 +77,7 @@ std::map<std::string, std::string> tied_names(const Model& model) {
 Hdf5DatasetSpec dataset_spec(const StateTensor& tensor) {
   Hdf5DatasetSpec spec{tensor.path(), file_type(tensor.type), tensor.param->whole_shape};
   if (tensor.part != StatePart::master) {
-    spec.attributes.push_back({"state_format", "fp32"});
+    spec.attributes.push_back({"state_format", std::string(name(tensor.type))});
   } else {
     std::string names;
     for (const std::string& alias : tensor.param->aliases)
@@ -88,17 +92,24 @@ std::vector<Hdf5Attribute> root_attributes(Index step) {
 }
 
 void read_state(const HostStore& store, const StateTensor& tensor, Index first,
-                std::span<float> values) {
-  if (tensor.part == StatePart::master)
-    return store.read_master(tensor.unit, *tensor.param, first, values);
-  std::memcpy(values.data(), moment(store, tensor, first, values.size()), values.size_bytes());
+                std::span<std::byte> bytes) {
+  const Index count = std::ssize(bytes) / size_of(tensor.type);
+  if (tensor.part == StatePart::master) {
+    require(tensor.type == DType::f32, "masters are read as fp32");
+    return store.read_master(
+        tensor.unit, *tensor.param, first,
+        {reinterpret_cast<float*>(bytes.data()), static_cast<std::size_t>(count)});
+  }
+  require(tensor.type == store.moment_type(), "moments are read as they are kept");
+  const auto from = moments(store, tensor, first, count);
+  std::memcpy(bytes.data(), from.data(), from.size());
 }
 
 void write_state(HostStore& store, const StateTensor& tensor, Index first,
                  std::span<const float> values) {
   if (tensor.part == StatePart::master)
     return store.write_master(tensor.unit, *tensor.param, first, values);
-  std::memcpy(moment(store, tensor, first, values.size()), values.data(), values.size_bytes());
+  from_floats(store.moment_type(), values, moments(store, tensor, first, std::ssize(values)));
 }
 
 }  // namespace megatrain::io

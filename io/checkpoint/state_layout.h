@@ -18,10 +18,14 @@ enum class StatePart : std::uint8_t { master, exp_avg, exp_avg_sq };
 inline constexpr StatePart kStateParts[] = {StatePart::master, StatePart::exp_avg,
                                             StatePart::exp_avg_sq};
 
-/// What of a state is stored: a training state by default. Moments are always plain fp32.
+/// What of a state is stored, and how: a training state by default.
 struct StateForm {
   std::span<const StatePart> parts = kStateParts;
-  DType masters = DType::f32;
+  DType masters = DType::f32;  ///< of a training state always
+  DType moments = DType::f32;  ///< as they are kept while training
+  [[nodiscard]] DType type(StatePart part) const {
+    return part == StatePart::master ? masters : moments;
+  }
 };
 /// Weights without moments.
 inline constexpr StateForm kWeightsAlone = {.parts = std::span(kStateParts).first<1>()};
@@ -56,8 +60,8 @@ std::string shard_name(Index shard);
 /// Cuts on unit boundaries: a shard ends before the unit that would carry it past `shard_bytes`.
 std::vector<StateShard> state_shards(const Model& model, Index shard_bytes,
                                      const StateForm& form = {});
-/// Bytes of all parts of all parameters of the whole model.
-Index state_bytes(const Model& model);
+/// Bytes of a training state: all parts of all parameters of the whole model.
+Index state_bytes(const Model& model, DType moments);
 
 /// Other names of tied tensors, to the name they are stored under: Manifest::aliases.
 std::map<std::string, std::string> tied_names(const Model& model);
@@ -67,11 +71,14 @@ Hdf5DatasetSpec dataset_spec(const StateTensor& tensor);
 /// The same for the root of every file of a checkpoint.
 std::vector<Hdf5Attribute> root_attributes(Index step);
 
-/// Elements [first, first + values.size()) of a tensor (of the store's part of it) out of a store
-/// that holds them, exactly.
+/// Elements of a tensor (of the store's part of it) from `first` on, out of a store that holds
+/// them, exactly. @param bytes  of whole elements of tensor.type: fp32 masters, moments as the
+/// store keeps
+///                        them; aligned to them
 void read_state(const HostStore& store, const StateTensor& tensor, Index first,
-                std::span<float> values);
-/// And into it. @throws UserError for a master that the store's format cannot hold
+                std::span<std::byte> bytes);
+/// And into it. Moments that the store keeps in another type than `values` had are rounded to
+/// nearest, ties to even. @throws UserError for a master that the store's format cannot hold
 void write_state(HostStore& store, const StateTensor& tensor, Index first,
                  std::span<const float> values);
 

@@ -1,5 +1,7 @@
 #include "io/checkpoint/state_load.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <vector>
 
@@ -36,6 +38,16 @@ void write_held(HostStore& store, const Wanted& wanted, Index block_bytes,
   });
 }
 
+/// Before anything is read: neither type is to be had from the other unasked.
+void require_same_moments(const Checkpoint& checkpoint, const HostStore& store) {
+  const std::optional<DType> moments = moments_in(checkpoint.manifest());
+  if (moments && *moments != store.moment_type())
+    throw UserError(fmt::format(
+        "{}: its moments are {}, but this run keeps them in {}. Go on with --moments {}, or have "
+        "them converted by --accept-change moments",
+        checkpoint.folder().string(), name(*moments), name(store.moment_type()), name(*moments)));
+}
+
 void load_held(const Checkpoint& checkpoint, HostStore& store, LoadParts parts, ThreadPool& pool,
                const Progress& progress) {
   const std::vector<StateSource> sources =
@@ -67,8 +79,10 @@ void load_held(const Checkpoint& checkpoint, HostStore& store, LoadParts parts, 
 }  // namespace
 
 void load_state(const Checkpoint& checkpoint, HostStore& store, LoadParts parts, ThreadPool& pool,
-                const Progress& progress, Peers& peers) {
+                const Progress& progress, Peers& peers, OtherMoments other_moments) {
   agree(peers, "loaded", [&]() -> std::string {
+    if (parts == LoadParts::all && other_moments == OtherMoments::refused)
+      require_same_moments(checkpoint, store);
     load_held(checkpoint, store, parts, pool, progress);
     return {};
   });

@@ -22,13 +22,21 @@ void check(const StateTensor& tensor, const ManifestDataset& entry, const std::s
                                 quote(entry.path), shape_text(entry.shape),
                                 shape_text(tensor.param->whole_shape)));
   const bool weights_alone = parts == LoadParts::weights;
-  if (weights_alone ? !converts_to_float(entry.type) : entry.type != FileType::f32)
-    throw UserError(fmt::format(
-        "{}: {} is {}; {}", folder, quote(entry.path), name(entry.type),
-        weights_alone ? "weights are read from F32, BF16 or F16" : "a training state is F32"));
+  if (weights_alone ? !converts_to_float(entry.type) : entry.type != file_type(tensor.type))
+    throw UserError(fmt::format("{}: {} is {}; {}", folder, quote(entry.path), name(entry.type),
+                                weights_alone ? "weights are read from F32, BF16 or F16"
+                                              : "the weights of a training state are F32, its "
+                                                "moments all F32 or all BF16"));
 }
 
 }  // namespace
+
+std::optional<DType> moments_in(const Manifest& manifest) {
+  for (const ManifestShard& shard : manifest.shards)
+    for (const ManifestDataset& entry : shard.datasets)
+      if (is_moment(entry.path)) return entry.type == FileType::bf16 ? DType::bf16 : DType::f32;
+  return std::nullopt;
+}
 
 std::vector<StateSource> match_state(const Manifest& manifest, const std::filesystem::path& folder,
                                      const Model& model, LoadParts parts) {
@@ -38,7 +46,8 @@ std::vector<StateSource> match_state(const Manifest& manifest, const std::filesy
 
   std::vector<StateSource> sources;
   std::set<std::string> known;
-  for (const StateShard& shard : state_shards(model, std::numeric_limits<Index>::max()))
+  const StateForm form{.moments = moments_in(manifest).value_or(DType::f32)};
+  for (const StateShard& shard : state_shards(model, std::numeric_limits<Index>::max(), form))
     for (const StateTensor& tensor : shard.tensors) {
       const std::string path = tensor.path();
       known.insert(path);
@@ -72,10 +81,7 @@ CheckpointContents check_contents(const Manifest& manifest, const std::filesyste
     contents.training =
         parse_training_record(read(kTrainingName), (folder / kTrainingName).string());
   if (contents.training) check_step(manifest, *contents.training, folder);
-  const bool moments = std::ranges::any_of(manifest.shards, [](const ManifestShard& shard) {
-    return std::ranges::any_of(shard.datasets, is_moment, &ManifestDataset::path);
-  });
-  contents.parts = contents.training || moments ? LoadParts::all : LoadParts::weights;
+  contents.parts = contents.training || moments_in(manifest) ? LoadParts::all : LoadParts::weights;
   const Model model(contents.config);
   (void)match_state(manifest, folder, model, contents.parts);
   if (manifest.aliases != tied_names(model))

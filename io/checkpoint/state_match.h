@@ -27,10 +27,13 @@ struct StateSource {
   const ManifestDataset* entry = nullptr;
 };
 
+/// The type of the moments that a checkpoint holds; nullopt: none.
+std::optional<DType> moments_in(const Manifest& manifest);
+
 /// Finds every wanted tensor of the model, unit by unit and part by part, and refuses what is left
 /// over. Nothing is read. @param folder  the checkpoint, for messages
 /// @throws UserError naming a tensor that the model or the checkpoint lacks, or that has another
-///         shape or type
+///         shape or type: of a training state, masters are fp32 and moments all of one type
 std::vector<StateSource> match_state(const Manifest& manifest, const std::filesystem::path& folder,
                                      const Model& model, LoadParts parts);
 

@@ -79,10 +79,11 @@ SaveEstimate estimate(const RunOptions& options, const Machine& machine, const R
                       const Model& model, const Prediction& prediction) {
   const Choices& choices = plans.train.choices;
   const Index taken = plan_bytes(model, choices).store + plans.pinned_bytes();
-  const Index bytes = io::state_bytes(model);
-  const Index blocks = save_blocks(options.checkpoints, machine.host_memory - taken, model);
-  return estimate_save(bytes, bytes / io::blocks_of_state(model) * blocks, prediction.rates.disk,
-                       prediction.simulation.step_seconds);
+  const Index bytes = io::state_bytes(model, choices.moments);
+  const Index blocks =
+      save_blocks(options.checkpoints, machine.host_memory - taken, model, choices.moments);
+  return estimate_save(bytes, bytes / io::blocks_of_state(model, choices.moments) * blocks,
+                       prediction.rates.disk, prediction.simulation.step_seconds);
 }
 
 std::string to_json(const RunOptions& options, const ModelSource& source, const Model& model,
@@ -95,6 +96,7 @@ std::string to_json(const RunOptions& options, const ModelSource& source, const 
       .member("parameters", model.whole_parameter_count())
       .member("device", megatrain::name(machine.kind))
       .member("compute", megatrain::name(machine.compute))
+      .member("moments", megatrain::name(choices.moments))
       .member("ranks", choices.ranks() * model.partition().count)
       .member("tensor_parallel", model.partition().count)
       .member("shard_group", choices.slicing.count)

@@ -269,7 +269,7 @@ int train_together(const RunOptions& options, Preparation& run, const Claim& cla
   const Index model_bytes = model.whole_parameter_count() * size_of(machine.compute);
   require_disk_space(run.folder, model_bytes);
   const std::string config = resolved_config(options, machine, plans, model);
-  take_folder(options, run, claim, io::state_bytes(model), team);
+  take_folder(options, run, claim, io::state_bytes(model, machine.moments), team);
 
   print_banner(console, run.source, model, machine, plans, predict(options, machine, plans.train));
   print_data(console, run.data);
@@ -282,6 +282,7 @@ int train_together(const RunOptions& options, Preparation& run, const Claim& cla
   ThreadPool pool(machine.threads.count, machine.threads.processors);
   HostStore store(model,
                   {.master = machine.master,
+                   .moments = machine.moments,
                    .gradient_bytes = plans.train.choices.gradient_bytes(),
                    .slicing = ranks.slicing(),
                    .progress = console.bytes_progress("taking host memory")},
@@ -290,12 +291,13 @@ int train_together(const RunOptions& options, Preparation& run, const Claim& cla
   TrainState state;
   if (run.resume) {
     const auto begin = std::chrono::steady_clock::now();
-    run.resume.load(store, pool, console.bytes_progress("loading the checkpoint"), team.peers());
+    run.resume.load(store, options.checkpoints.accept_change, pool,
+                    console.bytes_progress("loading the checkpoint"), team.peers());
     const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
     state = run.resume.record().state;
-    console.line(fmt::format("going on from step {} of {}: {} in {}", state.step,
-                             run.resume.folder().string(), format_bytes(io::state_bytes(model)),
-                             precise_seconds(taken.count())));
+    console.line(fmt::format(
+        "going on from step {} of {}: {} in {}", state.step, run.resume.folder().string(),
+        format_bytes(io::state_bytes(model, machine.moments)), precise_seconds(taken.count())));
   } else {
     fill_store(store, run.source, options.seed, pool, console.bytes_progress("loading weights"));
   }
@@ -313,7 +315,7 @@ int train_together(const RunOptions& options, Preparation& run, const Claim& cla
   saver.emplace(
       checkpoints, options.checkpoints, store,
       save_blocks(options.checkpoints, spare_host_memory(options.machine, machine, store, pinned),
-                  model),
+                  model, machine.moments),
       io::TrainingRecord{.state = {}, .options = run.decisions, .numerics_key = key},
       run.source.side_files, console, [&] { return requests.requeue(); },
       [&] { return engine.seconds_held(); }, run.continues ? state.step : -1,
@@ -322,7 +324,8 @@ int train_together(const RunOptions& options, Preparation& run, const Claim& cla
   signals.training_begins();
   std::optional<MetricsFile> file;
   if (team.leads()) {
-    warn_of_disk(console, run.folder, options.checkpoints, io::state_bytes(model), model_bytes);
+    warn_of_disk(console, run.folder, options.checkpoints, io::state_bytes(model, machine.moments),
+                 model_bytes);
     begin(run, model_bytes, config, key);
     checkpoints.remove_leftovers();
     // A process that was killed may have published one, and not have said so.

@@ -39,6 +39,7 @@ BenchRun run_steps(const BenchOptions& options, const ModelSource& source, const
   run.schedule = "constant";
   HostStore store(model,
                   {.master = machine.master,
+                   .moments = machine.moments,
                    .gradient_bytes = plans.train.choices.gradient_bytes(),
                    .progress = console.bytes_progress("taking host memory")},
                   *machine.device, pool);

@@ -23,13 +23,14 @@ std::string format_rate(Index bytes, double seconds) {
 
 }  // namespace
 
-Index save_blocks(const CheckpointOptions& options, Index available, const Model& model) {
+Index save_blocks(const CheckpointOptions& options, Index available, const Model& model,
+                  DType moments) {
   // A margin for what else runs here, the page cache among it.
   const Index blocks =
       options.save_buffer
           ? options.save_buffer->bytes / io::kBlockBytes
           : std::min((available - available / 10 - (Index{1} << 30)) / io::kBlockBytes,
-                     io::blocks_of_state(model));
+                     io::blocks_of_state(model, moments));
   return std::max(blocks, kFewestBlocks);
 }
 

@@ -21,7 +21,8 @@ namespace megatrain::launcher {
 
 /// Memory for blocks on their way to the disk: what --save-buffer says, else what the machine has
 /// left, the whole state at most; and never less than it takes to keep a disk busy.
-Index save_blocks(const CheckpointOptions& options, Index available, const Model& model);
+Index save_blocks(const CheckpointOptions& options, Index available, const Model& model,
+                  DType moments);
 
 /// The ranks that save together, and whether this one has a share of the writing.
 struct SaveShare {

@@ -70,6 +70,7 @@ void choose_compute(Machine& machine, const MachineOptions& options) {
           megatrain::name(machine.compute), machine.compute == DType::bf16 ? "" : "no "));
   }
   machine.master = machine.compute == DType::bf16 ? MasterFormat::split : MasterFormat::fp32;
+  machine.moments = options.moments == "bf16" ? DType::bf16 : DType::f32;
 }
 
 /// --host-memory, which a plan alone may have of a machine that is not this one.
@@ -87,7 +88,8 @@ Index given_host_memory(Index bytes, Presence presence, const NodeShare& share) 
 /// What the host store is taken to need before there is a plan.
 Index expected_store(const Machine& machine, const Model& model, StoreContents contents) {
   const Index gradient_bytes = size_of(machine.compute);
-  return store_bytes(model, machine.master, gradient_bytes, contents, machine.share.slicing)
+  return store_bytes(model, machine.master, gradient_bytes, contents, machine.share.slicing,
+                     machine.moments)
       .total();
 }
 

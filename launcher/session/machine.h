@@ -27,6 +27,7 @@ struct Machine {
   DeviceKind kind = DeviceKind::cpu;
   DType compute = DType::f32;
   MasterFormat master = MasterFormat::fp32;
+  DType moments = DType::f32;
   NodeShare share;
   HostThreads threads;
   std::string name;

@@ -17,6 +17,11 @@ constexpr Index kLargestKey = Index{1} << 20;
 
 using Lines = std::vector<std::pair<std::string, std::string>>;
 
+const std::string* find(const Lines& lines, std::string_view name) {
+  const auto found = std::ranges::find_if(lines, [&](const auto& l) { return l.first == name; });
+  return found == lines.end() ? nullptr : &found->second;
+}
+
 Lines parse(std::string_view text, const std::string& source) {
   Lines lines;
   while (!text.empty()) {
@@ -31,12 +36,8 @@ Lines parse(std::string_view text, const std::string& source) {
                       source, io::quote(line)));
     lines.emplace_back(line.substr(0, equals), line.substr(equals + 3));
   }
+  if (find(lines, "moments") == nullptr) lines.emplace_back("moments", "fp32");
   return lines;
-}
-
-const std::string* find(const Lines& lines, std::string_view name) {
-  const auto found = std::ranges::find_if(lines, [&](const auto& l) { return l.first == name; });
-  return found == lines.end() ? nullptr : &found->second;
 }
 
 }  // namespace
@@ -75,6 +76,7 @@ void SavedKey::require_equal(const std::string& key, bool device_known) const {
   const auto differ = [&](const std::string& name, const std::string* saved,
                           const std::string* here) {
     if (name == "device" && !device_known) return;
+    if (std::ranges::find(free, name) != free.end()) return;
     if (saved != nullptr && here != nullptr && *saved == *here) return;
     differences +=
         fmt::format("\n  {}: {} there, {} here", name, saved != nullptr ? *saved : "missing",
@@ -87,7 +89,7 @@ void SavedKey::require_equal(const std::string& key, bool device_known) const {
 }
 
 SavedKey parse_key(const std::string& text, const std::string& source, const std::string& remedy) {
-  SavedKey key{source, remedy, parse(text, source)};
+  SavedKey key{.source = source, .remedy = remedy, .lines = parse(text, source)};
   if (find(key.lines, "micro-batch") == nullptr)
     throw UserError(fmt::format(
         "{} is no numerics key: it has no line 'micro-batch'; a key is the numerics.key of a run "

@@ -14,6 +14,7 @@ struct SavedKey {
   std::string source;  ///< the file, for messages
   std::string remedy;  ///< what a user can do who does not need the same bits
   std::vector<std::pair<std::string, std::string>> lines;  ///< "name = value"
+  std::vector<std::string> free = {};  ///< lines that may be other ones: the user accepts it
 
   /// The choices that it fixes, as the planner takes them.
   [[nodiscard]] std::vector<std::pair<std::string, std::string>> forced() const;
@@ -28,6 +29,7 @@ struct SavedKey {
   [[noreturn]] void refuse(const std::string& differences) const;
 };
 
+/// Lines that keys lack which were saved before there was a choice say what was done then.
 /// @throws UserError when the text is no key
 SavedKey parse_key(const std::string& text, const std::string& source, const std::string& remedy);
 /// What --key names. @throws UserError when the file is no key

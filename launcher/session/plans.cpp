@@ -67,6 +67,7 @@ PlanRequest make_request(const Machine& machine, const Model& model, Index seque
     notes.push_back(
         fmt::format("attention by '{}' kernels: {}", ops::name(request.compute.attention), why));
   request.master = machine.master;
+  request.moments = machine.moments;
   request.device_memory = machine.device_memory;
   request.device_reserve = machine.device_reserve;
   request.host_memory = machine.host_memory;

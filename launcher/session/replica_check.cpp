@@ -22,8 +22,8 @@ void add_states(io::ChecksumStream& sum, const HostStore& store, Index unit, Ind
   };
   add(store.weights(unit), store.master_format() == MasterFormat::split ? 2 : 4);
   add(store.remainder(unit), sizeof(std::int16_t));
-  add(store.exp_avg(unit), sizeof(float));
-  add(store.exp_avg_sq(unit), sizeof(float));
+  add(store.exp_avg(unit), size_of(store.moment_type()));
+  add(store.exp_avg_sq(unit), size_of(store.moment_type()));
 }
 
 /// What replicas have in common: all that they hold.

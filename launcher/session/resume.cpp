@@ -17,11 +17,18 @@ namespace fs = std::filesystem;
 
 namespace {
 constexpr std::string_view kNotGiven = "not given";
+/// The format of moments, as an option, a line of the key, and a name in --accept-change.
+constexpr std::string_view kMoments = "moments";
 
 /// As it is where that is harmless, else quoted.
 std::string shown(const std::string& text) {
   const std::string quoted = io::quote(text);
   return quoted == "'" + text + "'" ? text : quoted;
+}
+
+bool names(const std::vector<std::pair<std::string, std::string>>& options, std::string_view name) {
+  return std::ranges::find(options, name, &std::pair<std::string, std::string>::first) !=
+         options.end();
 }
 }  // namespace
 
@@ -30,9 +37,7 @@ void check_accepted(const std::vector<std::string>& accepted,
                     const std::vector<std::pair<std::string, std::string>>& recorded) {
   options.insert(options.end(), recorded.begin(), recorded.end());
   for (const std::string& name : accepted)
-    if (name != kNumerics &&
-        std::ranges::find(options, name, &std::pair<std::string, std::string>::first) ==
-            options.end())
+    if (name != kNumerics && !names(options, name))
       throw UserError(fmt::format(
           "--accept-change {}: a checkpoint records no such option; it may be '{}' or: {}", name,
           kNumerics, fmt::join(options | std::views::keys, ", ")));
@@ -47,6 +52,8 @@ struct Resume::Point {
         record(io::parse_training_record(checkpoint.read_file(io::kTrainingName),
                                          (folder / io::kTrainingName).string())) {
     io::check_step(checkpoint.manifest(), record, folder);
+    // Written before there was a choice.
+    if (!names(record.options, kMoments)) record.options.emplace_back(kMoments, name(DType::f32));
   }
 };
 
@@ -129,15 +136,21 @@ void Resume::require_same_options(const std::vector<std::pair<std::string, std::
 
 std::optional<SavedKey> Resume::key(const std::vector<std::string>& accepted) const {
   if (std::ranges::find(accepted, kNumerics) != accepted.end()) return std::nullopt;
-  return parse_key(record().numerics_key, folder().string(),
-                   fmt::format("accept other bits by --accept-change {}", kNumerics));
+  SavedKey key = parse_key(record().numerics_key, folder().string(),
+                           fmt::format("accept other bits by --accept-change {}", kNumerics));
+  if (std::ranges::find(accepted, kMoments) != accepted.end()) key.free.emplace_back(kMoments);
+  return key;
 }
 
-void Resume::load(HostStore& store, ThreadPool& pool, const io::Progress& progress,
-                  io::Peers& peers) {
+void Resume::load(HostStore& store, const std::vector<std::string>& accepted, ThreadPool& pool,
+                  const io::Progress& progress, io::Peers& peers) {
+  const auto other_moments = std::ranges::find(accepted, kMoments) != accepted.end()
+                                 ? io::OtherMoments::converted
+                                 : io::OtherMoments::refused;
   for (;;) {
     try {
-      io::load_state(point_->checkpoint, store, io::LoadParts::all, pool, progress, peers);
+      io::load_state(point_->checkpoint, store, io::LoadParts::all, pool, progress, peers,
+                     other_moments);
       return;
     } catch (const io::DamagedCheckpoint& damage) {
       if (!automatic_) throw;

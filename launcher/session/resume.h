@@ -38,13 +38,15 @@ class Resume {
   /// which differ all the same. @throws UserError listing the differences
   void require_same_options(const std::vector<std::pair<std::string, std::string>>& options,
                             const std::vector<std::string>& accepted) const;
-  /// The numerics key that the run must keep; nullopt when `accepted` holds "numerics".
+  /// The numerics key that the run must keep, but for what `accepted` names; nullopt when that
+  /// holds "numerics".
   [[nodiscard]] std::optional<SavedKey> key(const std::vector<std::string>& accepted) const;
   /// Reads the state into the store. One that turns out to be damaged is passed over for an older
   /// one of the same options and key, where `mode` allows. @throws as io::load_state
-  /// @param peers  the ranks of the run, which load together
-  void load(HostStore& store, ThreadPool& pool, const io::Progress& progress,
-            io::Peers& peers = io::Peers::alone());
+  /// @param accepted  with "moments", those of another type are converted
+  /// @param peers     the ranks of the run, which load together
+  void load(HostStore& store, const std::vector<std::string>& accepted, ThreadPool& pool,
+            const io::Progress& progress, io::Peers& peers = io::Peers::alone());
 
  private:
   struct Point;

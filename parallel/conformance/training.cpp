@@ -164,6 +164,7 @@ void train_rank(const Training& training, TrainingRank own, Rank& rank, Collecte
   ThreadPool pool(1);
   HostStore store(model,
                   {.master = choices.master,
+                   .moments = choices.moments,
                    .gradient_bytes = choices.gradient_bytes(),
                    .slicing = choices.slicing},
                   rank.device(), pool);

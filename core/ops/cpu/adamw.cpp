@@ -19,10 +19,10 @@ void adamw(OpState& /*state*/, Stream& stream, const AdamW& op) {
   CpuStream& own = cpu_stream(stream);
   own.enqueue([op, &own] {
     const AdamWSlice& s = op.slice;
-    announce_write(s.weights, s.count * (s.remainder != nullptr ? 2 : 4));
+    announce_write(s.weights, s.count * s.weight_bytes());
     if (s.remainder != nullptr) announce_write(s.remainder, s.count * 2);
-    announce_write(s.exp_avg, s.count * 4);
-    announce_write(s.exp_avg_sq, s.count * 4);
+    announce_write(s.exp_avg, s.count * size_of(s.moment_type));
+    announce_write(s.exp_avg_sq, s.count * size_of(s.moment_type));
     announce_read(s.gradient, s.count * size_of(s.gradient_type));
     own.pool().for_each(ceil_div(s.count, kPiece), [&](Index piece) {
       const KeptTinyNumbers as_on_the_host;

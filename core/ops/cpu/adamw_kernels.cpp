@@ -33,12 +33,29 @@ HWY_INLINE hn::Vec<Words> load_high(const std::uint16_t* from) {
   return hn::ShiftLeft<16>(hn::PromoteTo(Words(), hn::LoadU(Halves(), from)));
 }
 
+/// Gradients or moments.
 template <bool kBf16>
-HWY_INLINE Vector load_gradient(const std::byte* gradient, Index i) {
+HWY_INLINE Vector load(const std::byte* from, Index i) {
   if constexpr (kBf16)
-    return hn::BitCast(Floats(), load_high(reinterpret_cast<const std::uint16_t*>(gradient) + i));
+    return hn::BitCast(Floats(), load_high(reinterpret_cast<const std::uint16_t*>(from) + i));
   else
-    return hn::LoadU(Floats(), reinterpret_cast<const float*>(gradient) + i);
+    return hn::LoadU(Floats(), reinterpret_cast<const float*>(from) + i);
+}
+
+/// random_bits() of core/base/stochastic_rounding.h. @param low  positions, lower 32 bits
+HWY_INLINE hn::Vec<Words> random_words(RoundingWords words, hn::Vec<Words> low) {
+  const Words d;
+  auto bits = hn::Xor(low, hn::Set(d, words.before));
+  bits = hn::Mul(hn::Xor(bits, hn::ShiftRight<16>(bits)), hn::Set(d, kFirstMultiplier));
+  bits = hn::Xor(bits, hn::Set(d, words.between));
+  bits = hn::Mul(hn::Xor(bits, hn::ShiftRight<15>(bits)), hn::Set(d, kSecondMultiplier));
+  return hn::Xor(bits, hn::ShiftRight<16>(bits));
+}
+
+/// round_by_chance(). @param random  below 2^16
+HWY_INLINE void store_rounded(std::byte* to, Index i, Vector values, hn::Vec<Words> random) {
+  const auto rounded = hn::ShiftRight<16>(hn::Add(hn::BitCast(Words(), values), random));
+  hn::StoreU(hn::TruncateTo(Halves(), rounded), Halves(), reinterpret_cast<std::uint16_t*>(to) + i);
 }
 
 template <bool kSplit>
@@ -67,7 +84,7 @@ HWY_INLINE void store_weights(const AdamWSlice& slice, Index i, Vector weights) 
   }
 }
 
-template <bool kSplit, bool kBf16Gradient>
+template <bool kSplit, bool kBf16Gradient, bool kBf16Moments>
 void update(const AdamWSlice& slice, const AdamWCoefficients& c) {
   const Floats d;
   const auto lanes = static_cast<Index>(hn::Lanes(d));
@@ -80,12 +97,13 @@ void update(const AdamWSlice& slice, const AdamWCoefficients& c) {
   const Vector inv_sqrt_bc2 = hn::Set(d, c.inv_sqrt_bc2);
   const Vector eps = hn::Set(d, c.eps);
   const Vector limit = hn::Set(d, kLargestMaster);
+  const RoundingWords words = rounding_words(c.rounding_key, slice.position);
 
   Index i = 0;
   for (; i + lanes <= slice.count; i += lanes) {
-    const Vector g = hn::Mul(clip, load_gradient<kBf16Gradient>(slice.gradient, i));
-    Vector m = hn::LoadU(d, slice.exp_avg + i);
-    Vector v = hn::LoadU(d, slice.exp_avg_sq + i);
+    const Vector g = hn::Mul(clip, load<kBf16Gradient>(slice.gradient, i));
+    Vector m = load<kBf16Moments>(slice.exp_avg, i);
+    Vector v = load<kBf16Moments>(slice.exp_avg_sq, i);
     Vector p = hn::Mul(load_weights<kSplit>(slice, i), decay);
 
     m = hn::MulAdd(one_minus_beta1, hn::Sub(g, m), m);
@@ -94,19 +112,33 @@ void update(const AdamWSlice& slice, const AdamWCoefficients& c) {
     p = hn::NegMulAdd(step_size, hn::Div(m, denominator), p);
     p = hn::Clamp(p, hn::Neg(limit), limit);
 
-    hn::StoreU(m, d, slice.exp_avg + i);
-    hn::StoreU(v, d, slice.exp_avg_sq + i);
+    if constexpr (kBf16Moments) {
+      const auto low = hn::Iota(Words(), static_cast<std::uint32_t>(slice.position + i));
+      const auto random = random_words(words, low);
+      store_rounded(slice.exp_avg, i, m, hn::And(random, hn::Set(Words(), 0xFFFFU)));
+      v = hn::Min(v, hn::Set(d, kLargestBfloat16));
+      store_rounded(slice.exp_avg_sq, i, v, hn::ShiftRight<16>(random));
+    } else {
+      hn::StoreU(m, d, reinterpret_cast<float*>(slice.exp_avg) + i);
+      hn::StoreU(v, d, reinterpret_cast<float*>(slice.exp_avg_sq) + i);
+    }
     store_weights<kSplit>(slice, i, p);
   }
   adamw_update_portable(slice.part(i, slice.count - i), c);
 }
 
+template <bool kSplit, bool kBf16Gradient>
+void update_moments(const AdamWSlice& slice, const AdamWCoefficients& c) {
+  if (slice.moment_type == DType::f32) return update<kSplit, kBf16Gradient, false>(slice, c);
+  slice.for_each_run([&](const AdamWSlice& run) { update<kSplit, kBf16Gradient, true>(run, c); });
+}
+
 void update_any(const AdamWSlice& slice, const AdamWCoefficients& c) {
   const bool bf16_gradient = slice.gradient_type == DType::bf16;
   if (slice.remainder)
-    bf16_gradient ? update<true, true>(slice, c) : update<true, false>(slice, c);
+    bf16_gradient ? update_moments<true, true>(slice, c) : update_moments<true, false>(slice, c);
   else
-    bf16_gradient ? update<false, true>(slice, c) : update<false, false>(slice, c);
+    bf16_gradient ? update_moments<false, true>(slice, c) : update_moments<false, false>(slice, c);
 }
 
 AdamWFunction vector_kernel() { return &update_any; }

@@ -14,15 +14,28 @@ float load_gradient(const AdamWSlice& slice, Index i) {
   return to_float({reinterpret_cast<const std::uint16_t*>(slice.gradient)[i]});
 }
 
-}  // namespace
+float load_moment(const std::byte* moments, DType type, Index i) {
+  if (type == DType::f32) return reinterpret_cast<const float*>(moments)[i];
+  return to_float({reinterpret_cast<const std::uint16_t*>(moments)[i]});
+}
 
-void adamw_update_portable(const AdamWSlice& slice, const AdamWCoefficients& c) {
+void store_moment(std::byte* moments, DType type, Index i, float value, std::uint32_t random) {
+  if (type == DType::f32)
+    reinterpret_cast<float*>(moments)[i] = value;
+  else
+    reinterpret_cast<std::uint16_t*>(moments)[i] = round_by_chance(value, random).bits;
+}
+
+/// A part of which RoundingWords hold for every element.
+void update_run(const AdamWSlice& slice, const AdamWCoefficients& c) {
+  const DType moments = slice.moment_type;
+  const RoundingWords words = rounding_words(c.rounding_key, slice.position);
   auto* const full = reinterpret_cast<float*>(slice.weights);
   auto* const high = reinterpret_cast<std::uint16_t*>(slice.weights);
   for (Index i = 0; i < slice.count; ++i) {
     const float g = c.clip * load_gradient(slice, i);
-    float m = slice.exp_avg[i];
-    float v = slice.exp_avg_sq[i];
+    float m = load_moment(slice.exp_avg, moments, i);
+    float v = load_moment(slice.exp_avg_sq, moments, i);
     float p = slice.remainder ? join_master({{high[i]}, slice.remainder[i]}) : full[i];
 
     p = p * c.decay;
@@ -32,8 +45,10 @@ void adamw_update_portable(const AdamWSlice& slice, const AdamWCoefficients& c) 
     p = std::fma(-c.step_size, m / denominator, p);
     p = std::clamp(p, -kLargestMaster, kLargestMaster);
 
-    slice.exp_avg[i] = m;
-    slice.exp_avg_sq[i] = v;
+    const std::uint32_t random = random_bits(words, static_cast<std::uint32_t>(slice.position + i));
+    if (moments == DType::bf16) v = std::min(v, kLargestBfloat16);
+    store_moment(slice.exp_avg, moments, i, m, random & 0xFFFFU);
+    store_moment(slice.exp_avg_sq, moments, i, v, random >> 16);
     if (slice.remainder) {
       const SplitMaster split = split_master(p);
       high[i] = split.high.bits;
@@ -42,6 +57,12 @@ void adamw_update_portable(const AdamWSlice& slice, const AdamWCoefficients& c) 
       full[i] = p;
     }
   }
+}
+
+}  // namespace
+
+void adamw_update_portable(const AdamWSlice& slice, const AdamWCoefficients& coefficients) {
+  slice.for_each_run([&](const AdamWSlice& run) { update_run(run, coefficients); });
 }
 
 }  // namespace megatrain::ops::cpu

@@ -20,11 +20,29 @@ __device__ void update_element(const AdamWCoefficients& c, float gradient, float
   p = fminf(fmaxf(p, -kLargestMaster), kLargestMaster);
 }
 
-template <bool kSplit, class Gradient, int kWidth>
-__global__ void __launch_bounds__(kThreads)
-    update(AdamWSlice slice, AdamWCoefficients coefficients, Index first, Index count) {
+/// Moments of kWidth elements as they are kept. @param random  of each element, below 2^16
+template <int kWidth>
+__device__ void store_moments(float* to, const float (&values)[kWidth],
+                              const std::uint32_t (&)[kWidth]) {
+  store(to, values);
+}
+template <int kWidth>
+__device__ void store_moments(bf16* to, const float (&values)[kWidth],
+                              const std::uint32_t (&random)[kWidth]) {
+  Pack<std::uint16_t, kWidth> rounded;
+#pragma unroll
+  for (int i = 0; i < kWidth; ++i) rounded.values[i] = round_by_chance(values[i], random[i]).bits;
+  *reinterpret_cast<Pack<std::uint16_t, kWidth>*>(to) = rounded;
+}
+
+/// @param words  hold for every element of the slice
+template <bool kSplit, class Gradient, class Moment, int kWidth>
+__global__ void __launch_bounds__(kThreads) update(AdamWSlice slice, AdamWCoefficients coefficients,
+                                                   RoundingWords words, Index first, Index count) {
   const Index stride = Index{gridDim.x} * kThreads * kWidth;
   const auto* gradients = reinterpret_cast<const Gradient*>(slice.gradient);
+  auto* first_moments = reinterpret_cast<Moment*>(slice.exp_avg);
+  auto* second_moments = reinterpret_cast<Moment*>(slice.exp_avg_sq);
   auto* full = reinterpret_cast<float*>(slice.weights);
   auto* high = reinterpret_cast<std::uint16_t*>(slice.weights);
   using Highs = Pack<std::uint16_t, kWidth>;
@@ -33,8 +51,8 @@ __global__ void __launch_bounds__(kThreads)
        at += stride) {
     float p[kWidth], m[kWidth], v[kWidth], g[kWidth];
     load(gradients + at, g);
-    load(slice.exp_avg + at, m);
-    load(slice.exp_avg_sq + at, v);
+    load(first_moments + at, m);
+    load(second_moments + at, v);
     Highs highs;
     Remainders remainders;
     if constexpr (kSplit) {
@@ -48,8 +66,19 @@ __global__ void __launch_bounds__(kThreads)
     }
 #pragma unroll
     for (int i = 0; i < kWidth; ++i) update_element(coefficients, g[i], p[i], m[i], v[i]);
-    store(slice.exp_avg + at, m);
-    store(slice.exp_avg_sq + at, v);
+    std::uint32_t for_first[kWidth] = {}, for_second[kWidth] = {};
+    if constexpr (sizeof(Moment) == 2) {
+#pragma unroll
+      for (int i = 0; i < kWidth; ++i) {
+        const std::uint32_t random =
+            random_bits(words, static_cast<std::uint32_t>(slice.position + at + i));
+        for_first[i] = random & 0xFFFFU;
+        for_second[i] = random >> 16;
+        v[i] = fminf(v[i], kLargestBfloat16);
+      }
+    }
+    store_moments(first_moments + at, m, for_first);
+    store_moments(second_moments + at, v, for_second);
     if constexpr (kSplit) {
 #pragma unroll
       for (int i = 0; i < kWidth; ++i) {
@@ -66,35 +95,45 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 /// Elements [first, first + count) in accesses of kWidth elements.
-template <bool kSplit, class Gradient, int kWidth>
-void launch_update(StreamHandle stream, const AdamW& op, Index first, Index count) {
+template <bool kSplit, class Gradient, class Moment, int kWidth>
+void launch_update(StreamHandle stream, const AdamWSlice& slice,
+                   const AdamWCoefficients& coefficients, Index first, Index count) {
   if (count == 0) return;
   // Enough blocks to fill any GPU; the rest is strided over.
   const dim3 grid = grid_for(ceil_div(count, Index{kThreads} * kWidth), 4096);
-  launch("AdamW", update<kSplit, Gradient, kWidth>, grid, kThreads, 0, stream, op.slice,
-         op.coefficients, first, count);
+  launch("AdamW", update<kSplit, Gradient, Moment, kWidth>, grid, kThreads, 0, stream, slice,
+         coefficients, rounding_words(coefficients.rounding_key, slice.position), first, count);
+}
+
+template <bool kSplit, class Gradient, class Moment>
+void launch_update(StreamHandle stream, const AdamWSlice& s,
+                   const AdamWCoefficients& coefficients) {
+  const bool wide =
+      allows_wide<float>({s.weights, s.remainder, s.exp_avg, s.exp_avg_sq, s.gradient}, {});
+  const Index together = wide ? s.count / kTogether * kTogether : 0;
+  launch_update<kSplit, Gradient, Moment, kTogether>(stream, s, coefficients, 0, together);
+  launch_update<kSplit, Gradient, Moment, 1>(stream, s, coefficients, together, s.count - together);
 }
 
 template <bool kSplit>
-void launch_update(StreamHandle stream, const AdamW& op) {
-  const AdamWSlice& s = op.slice;
-  with_type(s.gradient_type, [&](auto element) {
-    using Gradient = decltype(element);
-    const bool wide =
-        allows_wide<float>({s.weights, s.remainder, s.exp_avg, s.exp_avg_sq, s.gradient}, {});
-    const Index together = wide ? s.count / kTogether * kTogether : 0;
-    launch_update<kSplit, Gradient, kTogether>(stream, op, 0, together);
-    launch_update<kSplit, Gradient, 1>(stream, op, together, s.count - together);
+void launch_update(StreamHandle stream, const AdamWSlice& slice,
+                   const AdamWCoefficients& coefficients) {
+  with_type(slice.gradient_type, [&](auto gradient) {
+    with_type(slice.moment_type, [&](auto moment) {
+      launch_update<kSplit, decltype(gradient), decltype(moment)>(stream, slice, coefficients);
+    });
   });
 }
 
 }  // namespace
 
 void adamw(StreamHandle stream, const AdamW& op) {
-  if (op.slice.remainder != nullptr)
-    launch_update<true>(stream, op);
-  else
-    launch_update<false>(stream, op);
+  op.slice.for_each_run([&](const AdamWSlice& run) {
+    if (run.remainder != nullptr)
+      launch_update<true>(stream, run, op.coefficients);
+    else
+      launch_update<false>(stream, run, op.coefficients);
+  });
 }
 
 }  // namespace megatrain::ops::cuda

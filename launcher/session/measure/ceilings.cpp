@@ -56,13 +56,19 @@ Ceilings measure_ceilings(Machine& machine, const Model& model, const Choices& c
     ceilings.copies = copies.alone(kLeastSeconds);
     ceilings.update = measure_host_update(machine, pool, copies, kLeastSeconds);
   }
+  // Runs that keep their moments otherwise read the same file.
+  const auto update_rate = [&](DType moments) {
+    return moments == machine.moments ? ceilings.update.elements
+                                      : measure_update(machine, moments, pool, kLeastSeconds);
+  };
+  rates.update = update_rate(DType::f32);
+  rates.update_bf16_moments = update_rate(DType::bf16);
   rates.to_device = ceilings.copies.to_device;
   rates.to_host = ceilings.copies.to_host;
-  rates.update = ceilings.update.elements;
   const auto part = [](double beside, double alone) { return std::min(beside / alone, 1.0); };
   rates.to_device_beside = part(ceilings.update.copies.to_device, rates.to_device);
   rates.to_host_beside = part(ceilings.update.copies.to_host, rates.to_host);
-  rates.update_beside = part(ceilings.update.elements_beside, rates.update);
+  rates.update_beside = part(ceilings.update.elements_beside, ceilings.update.elements);
   if (gpus > 1) rates.host_memory = measure_host_memory(gpus, kLeastSeconds);
   rates.launch = measure_launch(machine);
   if (disk) {

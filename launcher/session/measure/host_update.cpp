@@ -21,15 +21,16 @@ constexpr double kRounds = 4;
 /// Arenas as a host store has them, so that their pages and their places are alike.
 class States {
  public:
-  States(const Machine& machine, ThreadPool& pool, Index bytes)
+  States(const Machine& machine, DType moments, ThreadPool& pool, Index bytes)
       : pool_(pool),
         type_(machine.compute),
+        moments_(moments),
         split_(machine.master == MasterFormat::split),
         elements_(round_up(ceil_div(bytes, bytes_each()), kQuarters * kUpdatePiece)),
         weights_(arena(machine, size_of(type_))),
         remainder_(arena(machine, split_ ? Index{2} : Index{0})),
-        first_(arena(machine, size_of(DType::f32))),
-        second_(arena(machine, size_of(DType::f32))),
+        first_(arena(machine, size_of(moments_))),
+        second_(arena(machine, size_of(moments_))),
         gradient_(arena(machine, size_of(type_))) {
     // About 1/100 in both types: of zeros nothing would be computed.
     const Index piece_bytes = kUpdatePiece * size_of(type_);
@@ -41,8 +42,9 @@ class States {
 
   [[nodiscard]] Index bytes() const { return elements_ * bytes_each(); }
   [[nodiscard]] Index quarter() const { return elements_ / kQuarters; }
-  /// What an element costs: the gradient is read, masters and both moments are read and written.
-  [[nodiscard]] Index traffic() const { return 2 * bytes_each() - size_of(type_); }
+  /// Where the quarter begins whose turn it is.
+  [[nodiscard]] Index next() { return turns_++ % kQuarters * quarter(); }
+  [[nodiscard]] Index traffic() const { return ops::adamw_traffic(moments_, type_); }
 
   void update(Index begin) {
     adamw_update(slice(begin), adamw_coefficients({}, 1e-4, 1, 1, true), pool_);
@@ -51,7 +53,7 @@ class States {
 
  private:
   [[nodiscard]] Index bytes_each() const {
-    return 2 * size_of(type_) + (split_ ? 2 : 0) + 2 * size_of(DType::f32);
+    return 2 * size_of(type_) + (split_ ? 2 : 0) + 2 * size_of(moments_);
   }
   HostArena arena(const Machine& machine, Index each) {
     return {"measurement", elements_ * each, *machine.device, pool_};
@@ -61,19 +63,28 @@ class States {
         .count = elements_,
         .weights = weights_.data(),
         .remainder = split_ ? reinterpret_cast<std::int16_t*>(remainder_.data()) : nullptr,
-        .exp_avg = reinterpret_cast<float*>(first_.data()),
-        .exp_avg_sq = reinterpret_cast<float*>(second_.data()),
+        .exp_avg = first_.data(),
+        .exp_avg_sq = second_.data(),
         .gradient = gradient_.data(),
-        .gradient_type = type_};
+        .gradient_type = type_,
+        .moment_type = moments_};
     return all.part(begin, quarter());
   }
 
   ThreadPool& pool_;
   DType type_;
+  DType moments_;
   bool split_;
   Index elements_;
+  Index turns_ = 0;
   HostArena weights_, remainder_, first_, second_, gradient_;
 };
+
+States make_states(const Machine& machine, DType moments, ThreadPool& pool) {
+  return {machine, moments, pool,
+          measured_bytes(last_level_cache(affinity_mask()), pool.threads(),
+                         available_host_memory().available)};
+}
 
 }  // namespace
 
@@ -84,16 +95,18 @@ Index measured_bytes(Index caches, int threads, Index available) {
   return std::max(std::min(wanted, available / 8), Index{1});
 }
 
+double measure_update(const Machine& machine, DType moments, ThreadPool& pool,
+                      double least_seconds) {
+  States states = make_states(machine, moments, pool);
+  const std::vector<double> seconds = seconds_of_calls(
+      std::array{Repeated{[&] { states.update(states.next()); }, least_seconds}}, [] {});
+  return static_cast<double>(states.quarter()) / seconds[0];
+}
+
 HostUpdate measure_host_update(const Machine& machine, ThreadPool& pool, Copies& copies,
                                double least_seconds) {
-  States states(machine, pool,
-                measured_bytes(last_level_cache(affinity_mask()), pool.threads(),
-                               available_host_memory().available));
-  Index next = 0;
-  const auto turn = [&](auto work) {
-    (states.*work)(next % kQuarters * states.quarter());
-    ++next;
-  };
+  States states = make_states(machine, machine.moments, pool);
+  const auto turn = [&](auto work) { (states.*work)(states.next()); };
   const auto in_turn = [&](auto work) {
     return Repeated{[&, work] { turn(work); }, least_seconds};
   };

@@ -8,7 +8,8 @@
 
 namespace megatrain::launcher {
 
-/// Rates of host memory that holds more than the caches do, as in a step.
+/// Rates of host memory that holds more than the caches do, as in a step, with moments as the run
+/// keeps them.
 struct HostUpdate {
   double elements = 0;    ///< AdamW's, a second
   double bandwidth = 0;   ///< bytes a second that AdamW reads and writes
@@ -23,6 +24,10 @@ struct HostUpdate {
 /// Bytes of states to measure with: four times the caches, and enough for every thread, but at
 /// most an eighth of the memory that is there.
 Index measured_bytes(Index caches, int threads, Index available);
+
+/// AdamW's elements a second with moments of this type, measured as below.
+double measure_update(const Machine& machine, DType moments, ThreadPool& pool,
+                      double least_seconds);
 
 /// Both go round the same states in turns, a quarter of them at a time, and so come back to what no
 /// cache holds any more.

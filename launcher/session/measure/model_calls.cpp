@@ -157,17 +157,20 @@ void measure_head(Machine& machine, Stream& stream, const Model& model, const Ch
 std::vector<ops::AnyOp> slab_ops(Machine& machine, Stream& stream, const Choices& choices,
                                  Scratch& scratch, Index elements) {
   const bool split = machine.master == MasterFormat::split;
-  const auto floats = [&] { return reinterpret_cast<float*>(scratch.take(elements * 4)); };
-  ops::AdamW update{.slice = {.count = elements, .gradient_type = choices.wire()},
-                    .coefficients = {.eps = 1}};  // changes nothing
+  const Index moments = elements * size_of(choices.moments);
+  ops::AdamW update{
+      .slice = {.count = elements, .gradient_type = choices.wire(), .moment_type = choices.moments},
+      .coefficients = {.eps = 1}};  // changes nothing
   update.slice.weights = scratch.take(elements * size_of(machine.compute));
   if (split) update.slice.remainder = reinterpret_cast<std::int16_t*>(scratch.take(elements * 2));
-  update.slice.exp_avg = floats();
-  update.slice.exp_avg_sq = floats();
-  stream.fill(reinterpret_cast<std::byte*>(update.slice.exp_avg_sq), 0, elements * 4);
+  update.slice.exp_avg = scratch.take(moments);
+  update.slice.exp_avg_sq = scratch.take(moments);
+  stream.fill(update.slice.exp_avg_sq, 0, moments);
   const Index wire = elements * size_of(choices.wire());
   update.slice.gradient = scratch.take(wire);
-  ops::ReduceGradient reduce{.count = elements, .gradient = floats(), .wire_type = choices.wire()};
+  ops::ReduceGradient reduce{.count = elements,
+                             .gradient = reinterpret_cast<float*>(scratch.take(elements * 4)),
+                             .wire_type = choices.wire()};
   reduce.wire = scratch.take(wire);
   reduce.partials =
       reinterpret_cast<double*>(scratch.take(ops::norm_partials(elements) * Index{sizeof(double)}));
