@@ -34,6 +34,7 @@ TEST_P(CudaEngine, SameKeySameBits) {
   if (c.config.tied_embeddings) plain.waves = c.choices.waves;
   plain.compute = c.choices.compute;
   plain.master = c.choices.master;
+  plain.moments = c.choices.moments;
   RigOptions options = on_gpu();
   const Snapshot expected = Rig(c.config, plain, options).run(kSteps);
   options.poison = true;

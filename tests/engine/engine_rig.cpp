@@ -21,6 +21,7 @@ std::unique_ptr<HostStore> make_store(const Model& model, const Choices& choices
                                       ThreadPool& pool) {
   StoreOptions options;
   options.master = choices.master;
+  options.moments = choices.moments;
   options.gradient_bytes = choices.gradient_bytes();
   options.slicing = choices.slicing;
   auto store = std::make_unique<HostStore>(model, options, device, pool);
@@ -69,8 +70,8 @@ void append_unit(std::vector<std::byte>& bytes, const Model& model, const HostSt
   const Index elements = store.slicing().slice(model.unit(unit).slab_elements);
   add(store.weights(unit), elements * size_of(wire));
   add(store.remainder(unit), elements * 2);
-  add(store.exp_avg(unit), elements * 4);
-  add(store.exp_avg_sq(unit), elements * 4);
+  add(store.exp_avg(unit), elements * size_of(store.moment_type()));
+  add(store.exp_avg_sq(unit), elements * size_of(store.moment_type()));
 }
 
 Snapshot take_snapshot(const Model& model, const HostStore& store, DType wire) {

@@ -21,6 +21,7 @@ Snapshot reference(const PlanCase& c, const RigOptions& options = {}) {
   if (c.config.tied_embeddings) plain.waves = c.choices.waves;
   plain.compute = c.choices.compute;
   plain.master = c.choices.master;
+  plain.moments = c.choices.moments;
   EXPECT_EQ(numerics_key(plain, Model(c.config), "test"),
             numerics_key(c.choices, Model(c.config), "test"));
   return Rig(c.config, plain, options).run(kSteps);

@@ -40,9 +40,11 @@ TEST(BlockPacking, NothingTakesNothing) { EXPECT_TRUE(pack_blocks({}).empty()); 
 TEST(BlockPacking, ABufferOfTheStatesSizeHoldsTheState) {
   for (const char* name : {"qwen2.5-0.5b", "qwen2.5-1.5b", "qwen2.5-7b", "qwen2.5-32b"}) {
     const Model model(preset(name));
-    const Index blocks = blocks_of_state(model);
-    EXPECT_GE(blocks * kBlockBytes, state_bytes(model)) << name;
-    EXPECT_LE(blocks * kBlockBytes, state_bytes(model) / 100 * 108) << name;
+    for (const DType moments : {DType::f32, DType::bf16}) {
+      const Index blocks = blocks_of_state(model, moments);
+      EXPECT_GE(blocks * kBlockBytes, state_bytes(model, moments)) << name;
+      EXPECT_LE(blocks * kBlockBytes, state_bytes(model, moments) / 100 * 108) << name;
+    }
   }
 }
 

@@ -33,17 +33,18 @@ class CheckpointOracle : public testing::Test {
   fs::path write_moments(const HostStore& store) {
     std::vector<TensorSpec> specs;
     std::vector<StateTensor> tensors;
-    for (const StateShard& shard : state_shards(store.model(), Index{1} << 40))
+    for (const StateShard& shard :
+         state_shards(store.model(), Index{1} << 40, {.moments = store.moment_type()}))
       for (const StateTensor& tensor : shard.tensors)
         if (tensor.part != StatePart::master) {
-          specs.push_back({tensor.path(), FileType::f32, tensor.param->shape});
+          specs.push_back({tensor.path(), file_type(tensor.type), tensor.param->shape});
           tensors.push_back(tensor);
         }
     SafetensorsWriter writer(folder_ / "moments", specs);
     for (std::size_t i = 0; i < tensors.size(); ++i) {
-      std::vector<float> values(static_cast<std::size_t>(tensors[i].param->elements()));
+      std::vector<std::byte> values(static_cast<std::size_t>(tensors[i].bytes()));
       read_state(store, tensors[i], 0, values);
-      writer.write(i, 0, std::as_bytes(std::span(values)));
+      writer.write(i, 0, values);
     }
     writer.finish();
     return folder_ / "moments";
@@ -59,7 +60,13 @@ class CheckpointOracle : public testing::Test {
   CheckpointRig rig_;
 };
 
-TEST_F(CheckpointOracle, ReadsEveryDatasetAndItsEditsLoad) {
+/// With both formats of the moments.
+class TrainingOracle : public CheckpointOracle, public testing::WithParamInterface<DType> {};
+INSTANTIATE_TEST_SUITE_P(Moments, TrainingOracle, testing::Values(DType::f32, DType::bf16),
+                         [](const auto& test) { return std::string(name(test.param)); });
+
+TEST_P(TrainingOracle, ReadsEveryDatasetAndItsEditsLoad) {
+  rig_.moments = GetParam();
   const ModelConfig config = checkpoint_config("qwen2", true);
   const auto store = rig_.make_store(config);
   rig_.fill(*store, 31);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <fstream>
+#include <tuple>
 
 #include "io/checkpoint/state_load.h"
 #include "io/checkpoint/verify.h"
@@ -43,9 +44,12 @@ class PartsTest : public RanksTest {
 };
 
 TEST_F(PartsTest, SaveWhatOneSaves) {
-  for (const auto& [type, tied] : {std::pair("qwen2", true), std::pair("llama", false),
-                                   std::pair("qwen3", false), std::pair("gpt2", true)}) {
+  for (const auto& [type, tied, moments] :
+       {std::tuple("qwen2", true, DType::f32), std::tuple("llama", false, DType::f32),
+        std::tuple("qwen3", false, DType::f32), std::tuple("gpt2", true, DType::f32),
+        std::tuple("gpt2", true, DType::bf16)}) {
     config_ = divisible_config(type, tied);
+    rig_.moments = moments;
     const auto expected = files_of(saved_by_one("one"));
     EXPECT_GE(expected.size(), 8U);  // more than one shard
     for (const Layout& layout : kLayouts)
@@ -64,6 +68,7 @@ TEST_F(PartsTest, SaveWhatOneSaves) {
 
 TEST_F(PartsTest, SaveAndLoadLargeMatricesInBlocksOfManyWriters) {
   use_large_matrices();
+  rig_.moments = DType::bf16;
   const auto expected = files_of(saved_by_one("one"));
   const Layout layout{1, 2, 2};
   PeerHub hub(layout.ranks());
@@ -79,8 +84,10 @@ TEST_F(PartsTest, SaveAndLoadLargeMatricesInBlocksOfManyWriters) {
 }
 
 TEST_F(PartsTest, AnyDivisionLoadsWhatAnotherSaved) {
-  for (const auto& [type, tied] : {std::pair("qwen2", true), std::pair("gpt2", false)}) {
+  for (const auto& [type, tied, moments] :
+       {std::tuple("qwen2", true, DType::f32), std::tuple("gpt2", false, DType::bf16)}) {
     config_ = divisible_config(type, tied);
+    rig_.moments = moments;
     const Layout saved{1, 2, 2};
     PeerHub hub(saved.ranks());
     expect_none_failed(save_together(hub, filled(saved, 2), saved.writers(), options("saved")));

@@ -2,6 +2,7 @@
 /// Several ranks save, load and export what one would.
 
 #include <latch>
+#include <tuple>
 
 #include "io/checkpoint/state_load.h"
 #include "io/checkpoint/verify.h"
@@ -16,9 +17,11 @@ using testing::on_threads;
 constexpr Layout kLayouts[] = {{1, 2}, {1, 3}, {1, 4}, {2, 2}, {3, 1}};
 
 TEST_F(RanksTest, SaveWhatOneSaves) {
-  for (const auto& [type, tied] :
-       {std::pair("qwen2", true), std::pair("llama", false), std::pair("gpt2", true)}) {
+  for (const auto& [type, tied, moments] :
+       {std::tuple("qwen2", true, DType::f32), std::tuple("llama", false, DType::f32),
+        std::tuple("gpt2", true, DType::f32), std::tuple("qwen2", true, DType::bf16)}) {
     config_ = checkpoint_config(type, tied);
+    rig_.moments = moments;
     const auto expected = files_of(saved_by_one("one"));
     EXPECT_GE(expected.size(), 8U);  // more than one shard
     for (const Layout& layout : kLayouts)
@@ -42,6 +45,7 @@ TEST_F(RanksTest, SaveWhatOneSaves) {
 
 /// Blocks in the middle of large tensors, whole ones and ones that slices cut.
 TEST_F(RanksTest, SaveLargeTensorsInBlocksOfManyWriters) {
+  rig_.moments = DType::bf16;
   config_ = checkpoint_config("qwen2", true);
   config_.vocabulary = 400'003;  // 38 MB: three blocks, the last one odd
   const auto expected = files_of(saved_by_one("one"));
@@ -92,7 +96,7 @@ TEST_F(RanksTest, LoadReadsTheBlocksThatAreHeld) {
     EXPECT_TRUE(slabs(*loaded) == slabs(*store));
     read += own;
   }
-  const Index whole = state_bytes(Model(config_));
+  const Index whole = state_bytes(Model(config_), DType::f32);
   EXPECT_GE(read, whole);
   EXPECT_LT(read, 3 * whole);
 }

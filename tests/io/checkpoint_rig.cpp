@@ -28,7 +28,8 @@ std::unique_ptr<HostStore> CheckpointRig::make_store(const ModelConfig& config, 
                                                      const Slicing& slicing,
                                                      const Partition& partition) {
   return std::make_unique<HostStore>(
-      Model(config, partition), StoreOptions{.master = format, .slicing = slicing}, *device_, pool);
+      Model(config, partition),
+      StoreOptions{.master = format, .moments = moments, .slicing = slicing}, *device_, pool);
 }
 
 void CheckpointRig::fill(HostStore& store, std::uint32_t seed) {
@@ -84,8 +85,8 @@ std::vector<std::byte> slabs(const HostStore& store) {
     const bool split = store.master_format() == MasterFormat::split;
     add(store.weights(unit), elements * (split ? 2 : 4));
     if (split) add(store.remainder(unit), elements * 2);
-    add(store.exp_avg(unit), elements * 4);
-    add(store.exp_avg_sq(unit), elements * 4);
+    add(store.exp_avg(unit), elements * size_of(store.moment_type()));
+    add(store.exp_avg_sq(unit), elements * size_of(store.moment_type()));
   }
   return all;
 }

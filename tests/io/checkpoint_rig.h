@@ -25,6 +25,8 @@ class CheckpointRig {
                                         MasterFormat format = MasterFormat::split,
                                         const Slicing& slicing = {},
                                         const Partition& partition = {});
+  /// How the stores that are made from now on keep their moments.
+  DType moments = DType::f32;
   /// Every value of every state depends on `seed`; among them denormals and both zeros.
   /// A store of slices, or of a part, gets its share of what a whole one would.
   void fill(HostStore& store, std::uint32_t seed);

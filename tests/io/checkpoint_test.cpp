@@ -1,7 +1,9 @@
 #include <limits>
 #include <map>
 #include <set>
+#include <tuple>
 
+#include "core/base/bfloat16.h"
 #include "io/checkpoint/checkpoint.h"
 #include "io/checkpoint/checkpoint_files.h"
 #include "io/checkpoint/checkpoint_folder.h"
@@ -36,9 +38,12 @@ class CheckpointTest : public testing::Test {
 
 TEST_F(CheckpointTest, SavedLoadedAndSavedAgainIsTheSame) {
   for (const MasterFormat format : {MasterFormat::split, MasterFormat::fp32})
-    for (const auto& [type, tied] :
-         {std::pair("qwen2", true), std::pair("llama", false), std::pair("gpt2", true)}) {
-      SCOPED_TRACE(type);
+    for (const auto& [type, tied, moments] :
+         {std::tuple("qwen2", true, DType::f32), std::tuple("llama", false, DType::f32),
+          std::tuple("gpt2", true, DType::f32), std::tuple("gpt2", true, DType::bf16),
+          std::tuple("llama", false, DType::bf16)}) {
+      SCOPED_TRACE(std::string(type) + " " + std::string(name(moments)));
+      rig_.moments = moments;
       const ModelConfig config = checkpoint_config(type, tied);
       const auto store = rig_.make_store(config, format);
       rig_.fill(*store, 1);
@@ -50,13 +55,77 @@ TEST_F(CheckpointTest, SavedLoadedAndSavedAgainIsTheSame) {
       EXPECT_EQ(files_of(rig_.save(*loaded, options("second"))), files);
       EXPECT_GE(files.size(), 7U);  // more than one shard
 
-      // What is stored does not depend on how the store keeps it.
+      // What is stored does not depend on how the store keeps its masters.
       const auto other = rig_.make_store(
           config, format == MasterFormat::split ? MasterFormat::fp32 : MasterFormat::split);
       load_state(Checkpoint(first), *other, LoadParts::all, rig_.pool);
       EXPECT_EQ(files_of(rig_.save(*other, options("third"))), files);
       for (const char* name : {"first", "second", "third"}) fs::remove_all(folder_ / name);
     }
+}
+
+TEST_F(CheckpointTest, MomentsAreStoredAsTheyAreKept) {
+  const ModelConfig config = checkpoint_config("llama", false);
+  Index bytes[2] = {};
+  for (const DType moments : {DType::f32, DType::bf16}) {
+    rig_.moments = moments;
+    const auto store = rig_.make_store(config);
+    rig_.fill(*store, 1);
+    BackgroundSave save(*store, options(), rig_.blocks, 2);
+    for (Index unit = 0; unit < store->model().unit_count(); ++unit) save.unit(unit);
+    bytes[moments == DType::bf16 ? 1 : 0] = save.wait().bytes;
+    const Checkpoint checkpoint(options().folder);
+    verify(options().folder);
+    for (const char* moment : {"/optim/exp_avg/lm_head.weight", "/optim/exp_avg_sq/lm_head.weight"})
+      EXPECT_EQ(checkpoint.find(moment)->entry->type, file_type(moments));
+    EXPECT_EQ(checkpoint.find("/params/lm_head.weight")->entry->type, FileType::f32);
+    const auto& attributes = checkpoint.find("/optim/exp_avg/lm_head.weight")->dataset->attributes;
+    const auto format = std::ranges::find(attributes, "state_format", &Hdf5Attribute::name);
+    ASSERT_NE(format, attributes.end());
+    EXPECT_EQ(std::get<std::string>(format->value), name(moments));
+    EXPECT_EQ(moments_in(checkpoint.manifest()), moments);
+    fs::remove_all(options().folder);
+  }
+  EXPECT_EQ(bytes[0] / 12, bytes[1] / 8);
+}
+
+/// Neither type is had from the other unasked; asked for, to bf16 is to nearest and back exact.
+TEST_F(CheckpointTest, MomentsOfAnotherTypeAreRefusedOrConverted) {
+  const ModelConfig config = checkpoint_config("qwen3", true);
+  const auto wide = rig_.make_store(config);
+  rig_.fill(*wide, 6);
+  rig_.save(*wide, options("wide"));
+  rig_.moments = DType::bf16;
+  const auto narrow = rig_.make_store(config);
+  const auto load = [&](std::string_view from, HostStore& store, OtherMoments other) {
+    load_state(Checkpoint(folder_ / from), store, LoadParts::all, rig_.pool, {}, Peers::alone(),
+               other);
+  };
+  const std::vector<std::byte> before = slabs(*narrow);
+  expect_user_error(
+      [&] { load("wide", *narrow, OtherMoments::refused); },
+      {"moments are fp32", "keeps them in bf16", "--moments fp32", "--accept-change moments"});
+  EXPECT_EQ(slabs(*narrow), before) << "refused before anything is read";
+  load("wide", *narrow, OtherMoments::converted);
+  for (Index unit = 0; unit < wide->model().unit_count(); ++unit) {
+    const auto elements = static_cast<std::size_t>(wide->model().unit(unit).slab_elements);
+    for (const auto moment : {&HostStore::exp_avg, &HostStore::exp_avg_sq}) {
+      const auto* values = reinterpret_cast<const float*>(((*wide).*moment)(unit));
+      const auto* rounded = reinterpret_cast<const bfloat16*>(((*narrow).*moment)(unit));
+      for (std::size_t i = 0; i < elements; ++i)
+        ASSERT_EQ(rounded[i].bits, to_bfloat16(values[i]).bits) << unit << " at " << i;
+    }
+    EXPECT_EQ(std::memcmp(narrow->weights(unit), wide->weights(unit), 2 * elements), 0);
+    EXPECT_EQ(std::memcmp(narrow->remainder(unit), wide->remainder(unit), 2 * elements), 0);
+  }
+  // To fp32 and back nothing is lost.
+  rig_.save(*narrow, options("narrow"));
+  expect_user_error([&] { load("narrow", *wide, OtherMoments::refused); }, {"--moments bf16"});
+  load("narrow", *wide, OtherMoments::converted);
+  rig_.save(*wide, options("again"));
+  const auto last = rig_.make_store(config);
+  load("again", *last, OtherMoments::converted);
+  EXPECT_EQ(slabs(*last), slabs(*narrow));
 }
 
 TEST_F(CheckpointTest, TensorsOfManyBlocks) {
@@ -124,7 +193,7 @@ TEST_F(CheckpointTest, TwoStatesTwoCheckpoints) {
   rig_.fill(*store, 1);
   const Manifest first = read_manifest(rig_.save(*store, options("first")));
   // One bit of one moment, as a training step would change it.
-  store->exp_avg_sq(2)[0] = -store->exp_avg_sq(2)[0];
+  store->exp_avg_sq(2)[3] ^= std::byte{0x80};
   const Manifest second = read_manifest(rig_.save(*store, options("second")));
   EXPECT_FALSE(first == second);
 }
@@ -210,7 +279,8 @@ TEST_F(CheckpointTest, WeightsAloneLeaveMomentsAlone) {
     const auto elements = static_cast<std::size_t>(store->model().unit(unit).slab_elements);
     EXPECT_EQ(std::memcmp(loaded->weights(unit), store->weights(unit), elements * 2), 0);
     EXPECT_EQ(std::memcmp(loaded->remainder(unit), store->remainder(unit), elements * 2), 0);
-    for (std::size_t i = 0; i < elements; ++i) ASSERT_EQ(loaded->exp_avg(unit)[i], 0.0F);
+    for (std::size_t i = 0; i < 4 * elements; ++i)
+      ASSERT_EQ(loaded->exp_avg(unit)[i], std::byte{0});
   }
 }
 

@@ -155,6 +155,15 @@ TEST_F(Reseal, WhatNoLongerFitsTheModelIsRefusedAndNothingIsWritten) {
   expect_user_error([&] { resealed(); }, {"training.json"});
 }
 
+/// One moment of another type than the rest.
+TEST_F(Reseal, MomentsOfTwoTypesAreRefused) {
+  const std::string moment = "/optim/exp_avg_sq/model.norm.weight";
+  rewrite(shard_of(moment), [&](auto& specs) {
+    std::ranges::find(specs, moment, &Hdf5DatasetSpec::path)->type = FileType::bf16;
+  });
+  expect_user_error([&] { resealed(); }, {moment, "BF16", "all F32 or all BF16"});
+}
+
 TEST_F(Reseal, AnUnfinishedCheckpointStaysUnfinished) {
   fs::remove(path_ / "COMPLETE");
   expect_user_error([&] { resealed(); }, {"COMPLETE"});

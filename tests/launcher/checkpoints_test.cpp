@@ -178,6 +178,72 @@ TEST_F(Checkpoints, ChangedOptionsAreRefusedUnlessAcceptedByName) {
   EXPECT_NE(data.err.find("data-content"), std::string::npos) << data.err;
 }
 
+/// Half of the moments' bytes, the same exact resumption, and no way from one to the other unasked.
+TEST_F(Checkpoints, MomentsInBf16GoOnExactlyAndAreChangedOnlyByName) {
+  const std::vector<std::string> bf16 = {"--moments", "bf16"};
+  const Outcome first = expect_done(run("a", bf16));
+  EXPECT_NE(first.out.find("moments in bf16"), std::string::npos) << first.out;
+  EXPECT_NE(read_file(path("a/numerics.key")).find("moments = bf16"), std::string::npos);
+  fs::copy(path("a"), path("b"), fs::copy_options::recursive);
+  fs::remove_all(path(std::string("b/") + kLast));
+  EXPECT_NE(expect_done(run("b", bf16)).out.find("going on from step 8"), std::string::npos);
+  expect_same_run("a", "b");
+  EXPECT_EQ(run_program({"verify", path(std::string("a/") + kLast)}).exit_code, 0);
+
+  expect_done(run("wide"));
+  const auto bytes = [&](const std::string& run) {
+    std::uintmax_t all = 0;
+    for (const auto& entry : fs::directory_iterator(path(run + "/" + kLast)))
+      if (entry.path().filename().string().starts_with("shard_")) all += entry.file_size();
+    return static_cast<double>(all);
+  };
+  EXPECT_NEAR(bytes("a") / bytes("wide"), 8.0 / 12, 0.05);
+  // 12 steps of it learn what they learn in fp32.
+  const auto loss = series(path("a/metrics.jsonl"), "loss");
+  const auto wide_loss = series(path("wide/metrics.jsonl"), "loss");
+  EXPECT_EQ(loss.front(), wide_loss.front());
+  EXPECT_NE(loss.back(), wide_loss.back()) << "the option has no effect";
+  EXPECT_NEAR(loss.back() / wide_loss.back(), 1, 0.01);
+
+  for (const auto& [folder, now] : {std::pair("a", "fp32"), std::pair("wide", "bf16")}) {
+    const std::vector<std::string> other = {"--moments", now, "--steps", "12"};
+    const Outcome refused = run_program(run(folder, other));
+    EXPECT_EQ(refused.exit_code, 2);
+    EXPECT_NE(refused.err.find("--accept-change moments"), std::string::npos) << refused.err;
+    std::vector<std::string> accepts = other;
+    append(accepts, {"--accept-change", "moments", "--steps", "14", "--accept-change", "steps"});
+    const Outcome accepted = expect_done(run(folder, accepts));
+    EXPECT_NE(accepted.err.find("accepted: moments"), std::string::npos) << accepted.err;
+    EXPECT_NE(accepted.out.find(std::string("moments in ") + now), std::string::npos);
+    EXPECT_EQ(series(path(std::string(folder) + "/metrics.jsonl"), "loss").size(), 14U);
+    // From here on it is as it is now.
+    expect_done(run(folder, {"--moments", now, "--steps", "14"}));
+  }
+  // With all other bits accepted too, the moments still are not.
+  fs::remove_all(path("b/checkpoints/step_00000012"));
+  EXPECT_EQ(run_program(run("b", {"--accept-change", "numerics"})).exit_code, 2);
+}
+
+/// Checkpoints that were written before there was a choice have moments in fp32.
+TEST_F(Checkpoints, OneThatDoesNotRecordMomentsGoesOnInFp32) {
+  expect_done(run("a"));
+  const std::string folder = path(std::string("a/") + kLast);
+  std::string record = read_file(folder + "/training.json");
+  for (const std::string part : {"\"moments\": \"fp32\"", "moments = fp32\\n"}) {
+    const auto at = record.find(part);
+    ASSERT_NE(at, std::string::npos) << part << " in " << record;
+    record.erase(at, part.size());
+    if (part.front() == '"') record.erase(record.rfind(',', at), 1);
+  }
+  write_text(folder + "/training.json", record);
+  const Outcome sealed = run_program({"verify", folder, "--reseal"});
+  ASSERT_EQ(sealed.exit_code, 0) << sealed.err << record;
+  const Outcome resumed = expect_done(
+      run("a", {"--steps", "13", "--accept-change", "steps", "--accept-change", "moments"}));
+  EXPECT_NE(resumed.out.find("going on from step 12"), std::string::npos);
+  EXPECT_EQ(resumed.err.find("accepted: moments"), std::string::npos) << resumed.err;
+}
+
 TEST_F(Checkpoints, FewerStepsThanAreDoneAreRefusedBeforeMemoryIsTaken) {
   expect_done(run("a"));
   const Outcome refused = run_program(run("a", {"--steps", "7", "--accept-change", "steps"}));

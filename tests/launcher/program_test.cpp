@@ -286,6 +286,15 @@ TEST_F(Runs, PlansForAGpuThatIsNotHere) {
   EXPECT_LE(number(plan, "device_peak_bytes"), 40.0 * (1 << 30));
   EXPECT_GT(number(plan, "store_bytes"), 14 * 7.6e9);
   EXPECT_EQ(*plan.find("compute")->as<std::string>(), "bf16");
+  EXPECT_EQ(*plan.find("moments")->as<std::string>(), "fp32");
+
+  std::vector<std::string> lean = arguments;
+  append(lean, {"--moments", "bf16"});
+  const io::JsonValue leaner = io::parse_json(run_program(lean).out, "plan");
+  EXPECT_EQ(*leaner.find("moments")->as<std::string>(), "bf16");
+  EXPECT_NEAR(number(leaner, "store_bytes") / number(plan, "store_bytes"), 10.0 / 14, 1e-6);
+  EXPECT_NEAR(number(*leaner.find("save"), "bytes") / number(*plan.find("save"), "bytes"), 8.0 / 12,
+              1e-9);
 
   std::vector<std::string> small_host = arguments;
   append(small_host, {"--host-memory", "64GiB"});

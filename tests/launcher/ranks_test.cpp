@@ -65,6 +65,17 @@ TEST_F(Ranks, EachTracesItsOwnStep) {
   }
 }
 
+/// Chance goes by the places of elements, not by who has them.
+TEST_F(Ranks, MomentsInBf16AreThoseOfOne) {
+  const std::vector<std::string> bf16 = {"--moments", "bf16"};
+  expect_done(run("one", bf16));
+  expect_done(launch(2, run("two", bf16)));
+  expect_close("two", "one");
+  expect_done(launch(
+      4, run("hybrid", {"--moments", "bf16", "--shard-group", "2", "--check-replicas", "2"})));
+  expect_close("hybrid", "one");
+}
+
 /// A checkpoint says nothing of who wrote it.
 TEST_F(Ranks, WriteTheSameCheckpointAsOne) {
   expect_done(run("one", {"--save-every", "6"}));

@@ -128,7 +128,7 @@ TEST(ReplicaCheck, NamesTheRankAndTheUnit) {
     check.after(1);  // not due
     rig.step(1);
     check.after(2);
-    if (rank == 1) rig.store->exp_avg_sq(3)[17] = 1;
+    if (rank == 1) rig.store->exp_avg_sq(3)[17 * 4] ^= std::byte{1};
     check.after(3);
     const std::string error = parallel::error_of([&] { check.after(4); });
     EXPECT_TRUE(parallel::says(error, "block 2 on rank 1 is not"));
@@ -146,7 +146,7 @@ TEST(ReplicaCheck, ComparesWhatAllPartsHold) {
         ReplicaCheck check(team, *rig.engine, *rig.store, rig.pool, 1);
         const Unit& unit = rig.store->model().unit(3);
         const auto flip = [&](ParamRole role) {
-          if (rank == 1) rig.store->exp_avg(3)[unit.find(role)->offset + 5] = 1;
+          if (rank == 1) rig.store->exp_avg(3)[(unit.find(role)->offset + 5) * 4] ^= std::byte{1};
         };
         rig.step(0);
         check.after(1);

@@ -101,6 +101,14 @@ TEST_F(TensorRanks, TrainWhatOneTrains) {
   EXPECT_TRUE(model("again") == model("shards"));
 }
 
+/// What all parts hold stays equal: chance is the same in each.
+TEST_F(TensorRanks, MomentsInBf16AgreeInAllParts) {
+  const std::vector<std::string> bf16 = {"--moments", "bf16"};
+  expect_done(alone("one", bf16));
+  expect_done(launch(2, parts(2, "parts", {"--moments", "bf16", "--check-replicas", "1"})));
+  expect_close("parts", "one");
+}
+
 TEST_F(TensorRanks, TrainAFolderInFourParts) {
   const std::vector<std::string> folder = {"--model", four_heads()};
   expect_done(alone("one", folder));

@@ -12,7 +12,8 @@ class AdamWTest : public OpTest {};
 
 /// Updates on the device what the host's portable code updates here, and compares every bit.
 void expect_the_hosts_bits(OpBench& bench, SliceData data, Index skip) {
-  const ops::AdamWCoefficients coefficients = adamw_coefficients({}, 3e-4, 0.7, 3, true);
+  ops::AdamWCoefficients coefficients = adamw_coefficients({}, 3e-4, 0.7, 3, true);
+  coefficients.rounding_key = rounding_key(3, 1);
   const auto bytes_of = [](const void* from, Index bytes) {
     const auto* begin = static_cast<const std::byte*>(from);
     return std::vector<std::byte>(begin, begin + bytes);
@@ -30,35 +31,47 @@ void expect_the_hosts_bits(OpBench& bench, SliceData data, Index skip) {
       .count = count,
       .weights = static_cast<std::byte*>(weights.data()),
       .remainder = data.split ? static_cast<std::int16_t*>(remainder.data()) : nullptr,
-      .exp_avg = static_cast<float*>(exp_avg.data()),
-      .exp_avg_sq = static_cast<float*>(exp_avg_sq.data()),
+      .exp_avg = static_cast<std::byte*>(exp_avg.data()),
+      .exp_avg_sq = static_cast<std::byte*>(exp_avg_sq.data()),
       .gradient = static_cast<const std::byte*>(gradient.data()),
-      .gradient_type = data.gradient_type};
+      .gradient_type = data.gradient_type,
+      .moment_type = data.moment_type,
+      .position = data.position};
   bench.run(AdamW{device.part(skip, count - skip), coefficients});
   ops::cpu::adamw_update_portable(host.part(skip, count - skip), coefficients);
 
   EXPECT_TRUE(same_bits(weights.bytes(), bytes_of(host.weights, count * weight)));
   EXPECT_TRUE(same_bits(remainder.bytes(), bytes_of(host.remainder, data.split ? count * 2 : 0)));
-  EXPECT_TRUE(same_bits(exp_avg.bytes(), bytes_of(host.exp_avg, count * 4)));
-  EXPECT_TRUE(same_bits(exp_avg_sq.bytes(), bytes_of(host.exp_avg_sq, count * 4)));
+  EXPECT_TRUE(same_bits(exp_avg.bytes(), data.exp_avg));
+  EXPECT_TRUE(same_bits(exp_avg_sq.bytes(), data.exp_avg_sq));
 }
 
 TEST_P(AdamWTest, has_the_bits_of_the_host) {
-  for (const bool split : {true, false})
-    for (const Index count : {1, 8, 2047, 70001}) {
-      SliceData awkward(count, split, type());
-      awkward.fill_awkward(7);
-      expect_the_hosts_bits(bench(), awkward, 0);
-      SliceData usual(count, split, type());
-      usual.fill_usual(8);
-      expect_the_hosts_bits(bench(), usual, 0);
-    }
+  for (const DType moments : {DType::f32, DType::bf16})
+    for (const bool split : {true, false})
+      for (const Index count : {1, 8, 2047, 70001}) {
+        SliceData awkward(count, split, type(), moments);
+        awkward.fill_awkward(7);
+        expect_the_hosts_bits(bench(), awkward, 0);
+        SliceData usual(count, split, type(), moments);
+        usual.fill_usual(8);
+        expect_the_hosts_bits(bench(), usual, 0);
+      }
 }
 
 TEST_P(AdamWTest, has_them_where_nothing_is_aligned) {
-  SliceData data(30011, true, type());
-  data.fill_awkward(9);
-  expect_the_hosts_bits(bench(), data, 3);
+  for (const DType moments : {DType::f32, DType::bf16}) {
+    SliceData data(30011, true, type(), moments);
+    data.fill_awkward(9);
+    expect_the_hosts_bits(bench(), data, 3);
+  }
+}
+
+TEST_P(AdamWTest, has_them_where_positions_pass_2_to_the_32) {
+  SliceData data(30011, true, type(), DType::bf16);
+  data.fill_usual(10);
+  data.position = (Index{1} << 32) - 12345;
+  expect_the_hosts_bits(bench(), data, 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(Ops, AdamWTest, testing::ValuesIn(op_cases()), op_case_name);

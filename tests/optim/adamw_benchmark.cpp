@@ -39,17 +39,19 @@ void triad(benchmark::State& state) {
   report(state, 16);  // with the read that precedes an ordinary store
 }
 
-void adamw(benchmark::State& state, const AdamWKernel& kernel, bool split, DType gradient) {
+void adamw(benchmark::State& state, const AdamWKernel& kernel, bool split, DType gradient,
+           DType moments) {
   ThreadPool pool(static_cast<int>(state.range(0)));
   std::vector<float> weights(kElements, 1.0F), m(kElements), v(kElements), g(kElements);
   std::vector<std::int16_t> remainder(split ? kElements : 0);
   const AdamWSlice slice{kElements,
                          reinterpret_cast<std::byte*>(weights.data()),
                          split ? remainder.data() : nullptr,
-                         m.data(),
-                         v.data(),
+                         reinterpret_cast<std::byte*>(m.data()),
+                         reinterpret_cast<std::byte*>(v.data()),
                          reinterpret_cast<const std::byte*>(g.data()),
-                         gradient};
+                         gradient,
+                         moments};
   const AdamWCoefficients c = adamw_coefficients({}, 3e-4, 0.5, 10, true);
   for (auto _ : state) {
     pool.for_each(kElements / kUpdatePiece, [&](Index piece) {
@@ -57,7 +59,7 @@ void adamw(benchmark::State& state, const AdamWKernel& kernel, bool split, DType
     });
     benchmark::ClobberMemory();
   }
-  report(state, 24 + size_of(gradient));
+  report(state, ops::adamw_traffic(moments, gradient));
 }
 
 }  // namespace
@@ -74,11 +76,12 @@ int main(int argc, char** argv) {
     if (kernel.function == &adamw_update_portable) continue;
     for (const bool split : {true, false})
       for (const DType gradient : {DType::bf16, DType::f32})
-        add(benchmark::RegisterBenchmark(
-            (std::string("adamw/") + kernel.name + (split ? "/split/" : "/fp32/") +
-             std::string(name(gradient)))
-                .c_str(),
-            [=](benchmark::State& state) { adamw(state, kernel, split, gradient); }));
+        for (const DType moments : {DType::f32, DType::bf16})
+          add(benchmark::RegisterBenchmark(
+              (std::string("adamw/") + kernel.name + (split ? "/split/" : "/fp32/") +
+               std::string(name(gradient)) + "/moments " + std::string(name(moments)))
+                  .c_str(),
+              [=](benchmark::State& state) { adamw(state, kernel, split, gradient, moments); }));
   }
   benchmark::Initialize(&argc, argv);
   benchmark::RunSpecifiedBenchmarks();

@@ -90,8 +90,8 @@ TEST(AdamW, MoreThanTwoToThe31Elements) {
   ASSERT_GT(slice.count, Index{1} << 31);
   slice.weights = weights.data();
   slice.remainder = reinterpret_cast<std::int16_t*>(remainder.data());
-  slice.exp_avg = reinterpret_cast<float*>(exp_avg.data());
-  slice.exp_avg_sq = reinterpret_cast<float*>(exp_avg_sq.data());
+  slice.exp_avg = exp_avg.data();
+  slice.exp_avg_sq = exp_avg_sq.data();
   slice.gradient = gradient.data();
   auto* const g = reinterpret_cast<std::uint16_t*>(gradient.data());
   for (Index i = 0; i < kPeriod; ++i) g[i] = to_bfloat16(1e-3F * static_cast<float>(i % 97)).bits;
@@ -111,19 +111,24 @@ TEST(AdamW, MoreThanTwoToThe31Elements) {
   std::uint16_t expected_g[97 + kTail];
   std::memcpy(expected_g, g, sizeof(std::uint16_t) * 97);
   std::memcpy(expected_g + 97, g + kPeriod * kRepeats, sizeof(std::uint16_t) * kTail);
-  const AdamWSlice expected{97 + kTail, reinterpret_cast<std::byte*>(high),
-                            low,        m,
-                            v,          reinterpret_cast<const std::byte*>(expected_g),
-                            DType::bf16};
+  const AdamWSlice expected{.count = 97 + kTail,
+                            .weights = reinterpret_cast<std::byte*>(high),
+                            .remainder = low,
+                            .exp_avg = reinterpret_cast<std::byte*>(m),
+                            .exp_avg_sq = reinterpret_cast<std::byte*>(v),
+                            .gradient = reinterpret_cast<const std::byte*>(expected_g),
+                            .gradient_type = DType::bf16};
   adamw_update_portable(expected, c);  // the tail's only update
   for (Index repeat = 1; repeat < kRepeats; ++repeat)
     adamw_update_portable(expected.part(0, 97), c);
 
   const auto* const actual_high = reinterpret_cast<const std::uint16_t*>(slice.weights);
   Index wrong = 0;
+  const auto* const actual_m = reinterpret_cast<const float*>(slice.exp_avg);
+  const auto* const actual_v = reinterpret_cast<const float*>(slice.exp_avg_sq);
   const auto compare = [&](Index at, Index want) {
     if (actual_high[at] != high[want] || slice.remainder[at] != low[want] ||
-        slice.exp_avg[at] != m[want] || slice.exp_avg_sq[at] != v[want])
+        actual_m[at] != m[want] || actual_v[at] != v[want])
       ++wrong;
   };
   for (Index i = 0; i < kPeriod; ++i) compare(i, i % 97);

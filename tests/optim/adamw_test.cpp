@@ -17,13 +17,21 @@ using ops::cpu::AdamWKernel;
 
 struct Format {
   bool split;
-  DType gradient;
+  DType gradient, moments;
 };
-constexpr Format kFormats[] = {
-    {true, DType::bf16}, {true, DType::f32}, {false, DType::bf16}, {false, DType::f32}};
+constexpr Format kFormats[] = {{true, DType::bf16, DType::f32},   {true, DType::f32, DType::f32},
+                               {false, DType::bf16, DType::f32},  {false, DType::f32, DType::f32},
+                               {true, DType::bf16, DType::bf16},  {true, DType::f32, DType::bf16},
+                               {false, DType::bf16, DType::bf16}, {false, DType::f32, DType::bf16}};
+
+SliceData data_of(const Format& format, Index count) {
+  return {count, format.split, format.gradient, format.moments};
+}
 
 AdamWCoefficients usual_coefficients(std::int64_t step = 3) {
-  return adamw_coefficients({}, 3e-4, 0.7, step, true);
+  AdamWCoefficients c = adamw_coefficients({}, 3e-4, 0.7, step, true);
+  c.rounding_key = rounding_key(step, 2);
+  return c;
 }
 
 TEST(AdamWKernels, ListsThisMachine) {
@@ -41,8 +49,9 @@ TEST(AdamWKernels, ListsThisMachine) {
 TEST(AdamWKernels, SameBitsOnEveryTarget) {
   for (const AdamWKernel& kernel : adamw_kernels()) {
     for (const Format format : kFormats) {
-      SliceData expected(20011, format.split, format.gradient);
+      SliceData expected = data_of(format, 20011);
       expected.fill_awkward(7);
+      expected.position = (Index{1} << 33) - 7001;
       SliceData actual = expected;
       for (std::int64_t step = 1; step <= 4; ++step) {
         const AdamWCoefficients c = usual_coefficients(step);
@@ -50,7 +59,7 @@ TEST(AdamWKernels, SameBitsOnEveryTarget) {
         kernel.function(actual.slice(), c);
         ASSERT_TRUE(same_bits(expected, actual))
             << kernel.name << " split " << format.split << " gradient " << name(format.gradient)
-            << " step " << step;
+            << " moments " << name(format.moments) << " step " << step;
       }
     }
   }
@@ -71,7 +80,7 @@ TEST(AdamWKernels, DenormalsAreKept) {
     kernel.function(data.slice(), c);
     for (std::size_t i = 0; i < 64; ++i) {
       EXPECT_EQ(data.weight(i), tiny) << kernel.name;
-      EXPECT_GT(data.exp_avg[i], 0.0F) << kernel.name;
+      EXPECT_GT(data.first_moment(i), 0.0F) << kernel.name;
     }
   }
 }
@@ -81,8 +90,9 @@ TEST(AdamWKernels, AnyLengthAndAlignmentTouchesItsElementsOnly) {
     for (const Format format : kFormats) {
       for (Index count = 0; count <= 130; ++count) {
         const Index first = count % 7;
-        SliceData expected(150, format.split, format.gradient);
+        SliceData expected = data_of(format, 150);
         expected.fill_awkward(static_cast<std::uint64_t>(count));
+        expected.position = (Index{1} << 32) - 70;
         SliceData actual = expected;
         const AdamWCoefficients c = usual_coefficients();
         for (Index i = first; i < first + count; ++i)
@@ -125,20 +135,20 @@ struct Torch {
 
 TEST(AdamW, AgreesWithExactArithmeticAndWithTorch) {
   for (const Format format : kFormats) {
+    if (format.moments != DType::f32) continue;
     for (const bool decays : {true, false}) {
-      SliceData data(5003, format.split, format.gradient);
+      SliceData data = data_of(format, 5003);
       data.fill_usual(11);
       std::vector<Exact> exact;
       std::vector<Torch> torch;
-      for (std::size_t i = 0; i < data.exp_avg.size(); ++i) {
-        data.exp_avg[i] = 0;
-        data.exp_avg_sq[i] = 0;
+      for (std::size_t i = 0; i < 5003; ++i) {
+        data.set_moments(i, 0, 0);
         exact.push_back({data.weight(i), 0, 0});
         torch.push_back({data.weight(i), 0, 0});
       }
       const AdamWOptions options;
       for (std::int64_t t = 1; t <= 20; ++t) {
-        SliceData gradients(data.count(), format.split, format.gradient);
+        SliceData gradients = data_of(format, data.count());
         gradients.fill_usual(100 + static_cast<std::uint64_t>(t));
         data.gradient32 = gradients.gradient32;
         data.gradient16 = gradients.gradient16;
@@ -156,8 +166,8 @@ TEST(AdamW, AgreesWithExactArithmeticAndWithTorch) {
         norm += exact[i].p * exact[i].p;
         from_exact += (p - exact[i].p) * (p - exact[i].p);
         from_torch += (p - torch[i].p) * (p - torch[i].p);
-        EXPECT_NEAR(data.exp_avg[i], exact[i].m, 1e-6 * 1e-3);
-        EXPECT_NEAR(data.exp_avg_sq[i], exact[i].v, 1e-6 * 1e-6);
+        EXPECT_NEAR(data.first_moment(i), exact[i].m, 1e-6 * 1e-3);
+        EXPECT_NEAR(data.second_moment(i), exact[i].v, 1e-6 * 1e-6);
       }
       EXPECT_LT(std::sqrt(from_exact / norm), 1e-6);
       EXPECT_LT(std::sqrt(from_torch / norm), 1e-6);
@@ -168,8 +178,9 @@ TEST(AdamW, AgreesWithExactArithmeticAndWithTorch) {
 TEST(AdamW, SlicingAndThreadsDoNotMatter) {
   const Index count = 3 * kUpdatePiece + 12345;
   for (const Format format : kFormats) {
-    SliceData whole(count, format.split, format.gradient);
+    SliceData whole = data_of(format, count);
     whole.fill_usual(5);
+    whole.position = (Index{1} << 32) - kUpdatePiece - 99;
     SliceData buckets = whole;
     SliceData pooled1 = whole;
     SliceData pooled3 = whole;
@@ -214,7 +225,7 @@ TEST(AdamW, ZerosStayZerosBitByBit) {
   for (const AdamWKernel& kernel : adamw_kernels()) {
     for (const Format format : kFormats) {
       for (const float zero : {0.0F, -0.0F}) {
-        SliceData data(70, format.split, format.gradient);
+        SliceData data = data_of(format, 70);
         const SliceData before = data;
         for (std::size_t i = 0; i < 70; ++i) data.set_gradient(i, zero);
         for (std::int64_t t = 1; t <= 3; ++t) kernel.function(data.slice(), usual_coefficients(t));
@@ -230,7 +241,7 @@ TEST(AdamW, AStandstillKeepsEveryWeight) {
   for (const AdamWKernel& kernel : adamw_kernels()) {
     SliceData data(1 << 16, true, DType::bf16);
     std::uint32_t bits = 0;
-    for (std::size_t i = 0; i < data.exp_avg.size(); bits += 65521) {
+    for (std::size_t i = 0; i < (1 << 16); bits += 65521) {
       const auto value = std::bit_cast<float>(bits);
       if (is_master(value)) data.set_weight(i++, value);
     }
@@ -244,11 +255,11 @@ TEST(AdamW, AStandstillKeepsEveryWeight) {
 TEST(AdamW, WeightsSaturateInsteadOfOverflowing) {
   for (const AdamWKernel& kernel : adamw_kernels()) {
     for (const Format format : kFormats) {
-      SliceData data(37, format.split, format.gradient);
+      SliceData data = data_of(format, 37);
       for (std::size_t i = 0; i < 37; ++i) {
         const float sign = i % 2 == 0 ? 1.0F : -1.0F;
         data.set_weight(i, sign * kLargestMaster);
-        data.exp_avg[i] = sign * -1e19F;  // with v 0, the longest step there can be
+        data.set_moments(i, sign * -1e19F, 0);  // the longest step there can be
       }
       AdamWOptions options;
       options.weight_decay = 0;
@@ -256,8 +267,8 @@ TEST(AdamW, WeightsSaturateInsteadOfOverflowing) {
       kernel.function(data.slice(), adamw_coefficients(options, 1e6, 1, 1, true));
       for (std::size_t i = 0; i < 37; ++i) {
         EXPECT_EQ(data.weight(i), i % 2 == 0 ? kLargestMaster : -kLargestMaster) << kernel.name;
-        EXPECT_TRUE(std::isfinite(data.exp_avg[i]));
-        EXPECT_TRUE(std::isfinite(data.exp_avg_sq[i]));
+        EXPECT_TRUE(std::isfinite(data.first_moment(i)));
+        EXPECT_TRUE(std::isfinite(data.second_moment(i)));
         if (format.split) {
           EXPECT_TRUE(std::isfinite(to_float({data.high[i]})));
         }
@@ -268,22 +279,26 @@ TEST(AdamW, WeightsSaturateInsteadOfOverflowing) {
 
 TEST(AdamW, WhatClipLetsThroughStaysFinite) {
   // The worst that passes: all of the largest norm in one element, up and down in turn.
-  SliceData data(1, true, DType::f32);
-  data.set_weight(0, 1.0F);
-  AdamWOptions options;
-  options.beta1 = 0.99;
-  options.beta2 = 0.0;
-  options.eps = kSmallestEps;
-  for (std::int64_t t = 1; t <= 50; ++t) {
-    const double norm = t % 3 == 0 ? 0.0 : kLargestClippedNorm;
-    const double squared = norm * norm;
-    const ClipDecision decision = clip(std::span(&squared, 1), 0);
-    ASSERT_TRUE(decision.apply);
-    data.set_gradient(0, static_cast<float>(t % 2 == 0 ? norm : -norm));
-    adamw_update(data.slice(), adamw_coefficients(options, 1e-3, decision.factor, t, true));
-    EXPECT_TRUE(std::isfinite(data.exp_avg[0]));
-    EXPECT_TRUE(std::isfinite(data.exp_avg_sq[0]));
-    EXPECT_TRUE(is_master(data.weight(0))) << t;
+  for (const DType moments : {DType::f32, DType::bf16}) {
+    SliceData data(1, true, DType::f32, moments);
+    data.set_weight(0, 1.0F);
+    AdamWOptions options;
+    options.beta1 = 0.99;
+    options.beta2 = 0.0;
+    options.eps = kSmallestEps;
+    for (std::int64_t t = 1; t <= 50; ++t) {
+      const double norm = t % 3 == 0 ? 0.0 : kLargestClippedNorm;
+      const double squared = norm * norm;
+      const ClipDecision decision = clip(std::span(&squared, 1), 0);
+      ASSERT_TRUE(decision.apply);
+      data.set_gradient(0, static_cast<float>(t % 2 == 0 ? norm : -norm));
+      AdamWCoefficients c = adamw_coefficients(options, 1e-3, decision.factor, t, true);
+      c.rounding_key = rounding_key(t, 0);
+      adamw_update(data.slice(), c);
+      EXPECT_TRUE(std::isfinite(data.first_moment(0)));
+      EXPECT_TRUE(std::isfinite(data.second_moment(0)));
+      EXPECT_TRUE(is_master(data.weight(0))) << t;
+    }
   }
 }
 

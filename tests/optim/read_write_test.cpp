@@ -12,12 +12,18 @@ namespace {
 constexpr Index kElements = 2 * kUpdatePiece;
 enum Array : std::size_t { weights, remainder, first_moment, second_moment, gradient, arrays };
 
+struct Formats {
+  bool split;
+  DType moments;
+};
+
 /// Arrays on pages of their own, so that each can be protected by itself.
-class ReadAndWrite : public ::testing::TestWithParam<bool> {
+class ReadAndWrite : public ::testing::TestWithParam<Formats> {
  protected:
   ReadAndWrite() {
-    const Index wide = GetParam() ? 2 : 4;
-    sizes_ = {wide, GetParam() ? 2 : 0, 4, 4, wide};
+    const auto [split, moments] = GetParam();
+    const Index wide = split ? 2 : 4;
+    sizes_ = {wide, split ? 2 : 0, size_of(moments), size_of(moments), wide};
     for (std::size_t a = 0; a < arrays; ++a) {
       if (sizes_[a] == 0) continue;
       void* const data =
@@ -29,10 +35,11 @@ class ReadAndWrite : public ::testing::TestWithParam<bool> {
     slice_ = {kElements,
               data_[weights],
               reinterpret_cast<std::int16_t*>(data_[remainder]),
-              reinterpret_cast<float*>(data_[first_moment]),
-              reinterpret_cast<float*>(data_[second_moment]),
+              data_[first_moment],
+              data_[second_moment],
               data_[gradient],
-              GetParam() ? DType::bf16 : DType::f32};
+              split ? DType::bf16 : DType::f32,
+              moments};
   }
   ~ReadAndWrite() override {
     for (std::size_t a = 0; a < arrays; ++a)
@@ -77,8 +84,13 @@ TEST(ReadAndWritePieces, AreWhole) {
   EXPECT_THROW(read_and_write({.count = kUpdatePiece + 1}, pool), LogicError);
 }
 
-INSTANTIATE_TEST_SUITE_P(Formats, ReadAndWrite, ::testing::Bool(),
-                         [](const auto& split) { return split.param ? "Split" : "Fp32"; });
+INSTANTIATE_TEST_SUITE_P(Formats, ReadAndWrite,
+                         ::testing::Values(Formats{true, DType::f32}, Formats{false, DType::f32},
+                                           Formats{true, DType::bf16}, Formats{false, DType::bf16}),
+                         [](const auto& test) {
+                           return std::string(test.param.split ? "Split_" : "Fp32_") +
+                                  std::string(name(test.param.moments)) + "_moments";
+                         });
 
 }  // namespace
 }  // namespace megatrain

@@ -16,24 +16,27 @@ namespace megatrain {
 struct SliceData {
   bool split = false;
   DType gradient_type = DType::f32;
+  DType moment_type = DType::f32;
+  Index position = 0;
   std::vector<std::uint16_t> high;
   std::vector<std::int16_t> remainder;
-  std::vector<float> full, exp_avg, exp_avg_sq, gradient32;
+  std::vector<float> full, gradient32;
   std::vector<std::uint16_t> gradient16;
+  std::vector<std::byte> exp_avg, exp_avg_sq;
 
-  SliceData(Index count, bool split_weights, DType gradient)
-      : split(split_weights), gradient_type(gradient) {
+  SliceData(Index count, bool split_weights, DType gradient, DType moments = DType::f32)
+      : split(split_weights), gradient_type(gradient), moment_type(moments) {
     const auto n = static_cast<std::size_t>(count);
     high.resize(split ? n : 0);
     remainder.resize(split ? n : 0);
     full.resize(split ? 0 : n);
-    exp_avg.resize(n);
-    exp_avg_sq.resize(n);
+    exp_avg.resize(n * static_cast<std::size_t>(size_of(moments)));
+    exp_avg_sq.resize(exp_avg.size());
     gradient32.resize(gradient == DType::f32 ? n : 0);
     gradient16.resize(gradient == DType::bf16 ? n : 0);
   }
 
-  [[nodiscard]] Index count() const { return static_cast<Index>(exp_avg.size()); }
+  [[nodiscard]] Index count() const { return std::ssize(exp_avg) / size_of(moment_type); }
 
   [[nodiscard]] AdamWSlice slice() {
     AdamWSlice slice;
@@ -47,6 +50,8 @@ struct SliceData {
                          ? reinterpret_cast<const std::byte*>(gradient32.data())
                          : reinterpret_cast<const std::byte*>(gradient16.data());
     slice.gradient_type = gradient_type;
+    slice.moment_type = moment_type;
+    slice.position = position;
     return slice;
   }
 
@@ -61,6 +66,12 @@ struct SliceData {
     const SplitMaster parts = split_master(value);
     high[i] = parts.high.bits;
     remainder[i] = parts.remainder;
+  }
+  [[nodiscard]] float first_moment(std::size_t i) const { return moment(exp_avg, i); }
+  [[nodiscard]] float second_moment(std::size_t i) const { return moment(exp_avg_sq, i); }
+  void set_moments(std::size_t i, float first, float second) {
+    set_moment(exp_avg, i, first);
+    set_moment(exp_avg_sq, i, second);
   }
   [[nodiscard]] float gradient(std::size_t i) const {
     return gradient_type == DType::f32 ? gradient32[i] : to_float({gradient16[i]});
@@ -93,11 +104,11 @@ struct SliceData {
                                       (static_cast<std::uint32_t>(draw >> 63) << 31));
       }
     };
-    for (std::size_t i = 0; i < exp_avg.size(); ++i) {
+    for (std::size_t i = 0; i < static_cast<std::size_t>(count()); ++i) {
       set_weight(i, any(1, 254));
       // Like the states of real runs: bounded by what clip() lets through.
-      exp_avg[i] = any(1, 190);
-      exp_avg_sq[i] = std::abs(any(1, 250));
+      const float first = any(1, 190);
+      set_moments(i, first, std::abs(any(1, 250)));
       set_gradient(i, any(1, 189));
     }
   }
@@ -105,12 +116,24 @@ struct SliceData {
   void fill_usual(std::uint64_t seed) {
     std::mt19937_64 random(seed);
     std::normal_distribution<float> normal;
-    for (std::size_t i = 0; i < exp_avg.size(); ++i) {
+    for (std::size_t i = 0; i < static_cast<std::size_t>(count()); ++i) {
       set_weight(i, 0.02F * normal(random));
-      exp_avg[i] = 1e-4F * normal(random);
-      exp_avg_sq[i] = 1e-8F * std::abs(normal(random));
+      const float first = 1e-4F * normal(random);
+      set_moments(i, first, 1e-8F * std::abs(normal(random)));
       set_gradient(i, 1e-3F * normal(random));
     }
+  }
+
+ private:
+  [[nodiscard]] float moment(const std::vector<std::byte>& from, std::size_t i) const {
+    if (moment_type == DType::f32) return reinterpret_cast<const float*>(from.data())[i];
+    return to_float(reinterpret_cast<const bfloat16*>(from.data())[i]);
+  }
+  void set_moment(std::vector<std::byte>& to, std::size_t i, float value) const {
+    if (moment_type == DType::f32)
+      reinterpret_cast<float*>(to.data())[i] = value;
+    else
+      reinterpret_cast<bfloat16*>(to.data())[i] = to_bfloat16(value);
   }
 };
 

@@ -39,9 +39,11 @@ struct Fixture {
   ThreadPool pool;
   HostStore store;
 
-  explicit Fixture(MasterFormat master, Index gradient_bytes = 2, int threads = 1)
+  explicit Fixture(MasterFormat master, Index gradient_bytes = 2, int threads = 1,
+                   DType moments = DType::f32)
       : pool(threads),
-        store(Model(odd_config()), {.master = master, .gradient_bytes = gradient_bytes}, *device,
+        store(Model(odd_config()),
+              {.master = master, .moments = moments, .gradient_bytes = gradient_bytes}, *device,
               pool) {
     initialize(store, 42, pool);
   }
@@ -76,17 +78,23 @@ struct Fixture {
     const bool split = store.master_format() == MasterFormat::split;
     append(store.weights(unit), n * (split ? 2 : 4));
     if (split) append(store.remainder(unit), n * 2);
-    append(store.exp_avg(unit), n * 4);
-    append(store.exp_avg_sq(unit), n * 4);
+    const auto moment = static_cast<std::size_t>(size_of(store.moment_type()));
+    append(store.exp_avg(unit), n * moment);
+    append(store.exp_avg_sq(unit), n * moment);
     return all;
   }
 };
 
+constexpr std::pair<MasterFormat, DType> kFormats[] = {{MasterFormat::split, DType::f32},
+                                                       {MasterFormat::fp32, DType::f32},
+                                                       {MasterFormat::split, DType::bf16},
+                                                       {MasterFormat::fp32, DType::bf16}};
+
 TEST(UnitUpdate, EachParameterGetsItsOwnGroup) {
-  for (const MasterFormat master : {MasterFormat::split, MasterFormat::fp32}) {
+  for (const auto& [master, moments] : kFormats) {
     for (const DType wire : {DType::bf16, DType::f32}) {
-      Fixture actual(master, size_of(wire));
-      Fixture expected(master, size_of(wire));
+      Fixture actual(master, size_of(wire), 1, moments);
+      Fixture expected(master, size_of(wire), 1, moments);
       bool seen[2] = {};
       for (std::int64_t t = 1; t <= 3; ++t) {
         actual.step(t, wire);
@@ -100,9 +108,11 @@ TEST(UnitUpdate, EachParameterGetsItsOwnGroup) {
                                   store.exp_avg(unit),
                                   store.exp_avg_sq(unit),
                                   store.gradient(unit),
-                                  wire};
-            ops::cpu::adamw_update_portable(slab.part(param.offset, param.elements()),
-                                            adamw_coefficients({}, 1e-2, 0.5, t, param.decay));
+                                  wire,
+                                  moments};
+            AdamWCoefficients c = adamw_coefficients({}, 1e-2, 0.5, t, param.decay);
+            c.rounding_key = rounding_key(t, unit);
+            ops::cpu::adamw_update_portable(slab.part(param.offset, param.elements()), c);
             seen[param.decay ? 1 : 0] = true;
           }
         }
@@ -115,14 +125,47 @@ TEST(UnitUpdate, EachParameterGetsItsOwnGroup) {
 }
 
 TEST(UnitUpdate, ThreadsDoNotMatter) {
-  Fixture one(MasterFormat::split, 2, 1);
-  Fixture four(MasterFormat::split, 2, 4);
-  for (std::int64_t t = 1; t <= 3; ++t) {
-    one.step(t, DType::bf16);
-    four.step(t, DType::bf16);
+  for (const DType moments : {DType::f32, DType::bf16}) {
+    Fixture one(MasterFormat::split, 2, 1, moments);
+    Fixture four(MasterFormat::split, 2, 4, moments);
+    for (std::int64_t t = 1; t <= 3; ++t) {
+      one.step(t, DType::bf16);
+      four.step(t, DType::bf16);
+    }
+    for (Index unit = 0; unit < one.model().unit_count(); ++unit)
+      EXPECT_EQ(one.state(unit), four.state(unit));
   }
-  for (Index unit = 0; unit < one.model().unit_count(); ++unit)
-    EXPECT_EQ(one.state(unit), four.state(unit));
+}
+
+/// Chance goes by an element's place in the whole slab, not in what a rank has of it.
+TEST(UnitUpdate, SlicesDoNotMatter) {
+  const auto device = make_cpu_device({.threads = 1});
+  ThreadPool pool(1);
+  Fixture whole(MasterFormat::split, 2, 1, DType::bf16);
+  for (std::int64_t t = 1; t <= 2; ++t) whole.step(t, DType::bf16);
+  for (Index rank = 0; rank < 3; ++rank) {
+    const Slicing slicing{.count = 3, .index = rank};
+    HostStore store(whole.model(), {.moments = DType::bf16, .slicing = slicing}, *device, pool);
+    initialize(store, 42, pool);
+    for (Index unit = 0; unit < store.model().unit_count(); ++unit) {
+      const Index slab = store.model().unit(unit).slab_elements;
+      const auto bytes = static_cast<std::size_t>(
+          2 * std::clamp<Index>(slab - slicing.begin(slab), 0, slicing.slice(slab)));
+      for (std::int64_t t = 1; t <= 2; ++t) {
+        whole.fill_gradient(unit, static_cast<std::uint64_t>(100 * t + unit), DType::bf16);
+        std::memcpy(store.gradient(unit), whole.store.gradient(unit) + 2 * slicing.begin(slab),
+                    bytes);
+        update_unit(store, unit, {.options = {}, .lr = 1e-2, .clip = 0.5, .step = t}, DType::bf16,
+                    pool);
+      }
+      const auto same = [&](const std::byte* slice, const std::byte* all) {
+        return std::memcmp(slice, all + 2 * slicing.begin(slab), bytes) == 0;
+      };
+      EXPECT_TRUE(same(store.exp_avg(unit), whole.store.exp_avg(unit))) << unit;
+      EXPECT_TRUE(same(store.exp_avg_sq(unit), whole.store.exp_avg_sq(unit))) << unit;
+      EXPECT_TRUE(same(store.weights(unit), whole.store.weights(unit))) << unit;
+    }
+  }
 }
 
 TEST(UnitUpdate, ABf16WireInAWideSlabIsTheSameUpdate) {
@@ -138,8 +181,8 @@ TEST(UnitUpdate, ABf16WireInAWideSlabIsTheSameUpdate) {
 }
 
 TEST(UnitUpdate, PaddingStaysZero) {
-  for (const MasterFormat master : {MasterFormat::split, MasterFormat::fp32}) {
-    Fixture fixture(master);
+  for (const auto& [master, moments] : kFormats) {
+    Fixture fixture(master, 2, 1, moments);
     for (std::int64_t t = 1; t <= 5; ++t) fixture.step(t, DType::bf16);
     Index padding = 0;
     Index nonzero = 0;
@@ -152,10 +195,10 @@ TEST(UnitUpdate, PaddingStaysZero) {
           for (Index byte = 0; byte < width; ++byte)
             if (store.weights(unit)[i * width + byte] != std::byte{0}) ++nonzero;
           if (store.remainder(unit) && store.remainder(unit)[i] != 0) ++nonzero;
-          std::uint32_t bits[2];
-          std::memcpy(&bits[0], store.exp_avg(unit) + i, 4);
-          std::memcpy(&bits[1], store.exp_avg_sq(unit) + i, 4);
-          if (bits[0] != 0 || bits[1] != 0) ++nonzero;
+          for (Index byte = i * size_of(moments); byte < (i + 1) * size_of(moments); ++byte)
+            if (store.exp_avg(unit)[byte] != std::byte{0} ||
+                store.exp_avg_sq(unit)[byte] != std::byte{0})
+              ++nonzero;
         }
       }
     }

@@ -23,6 +23,14 @@ constexpr Index kMicroBatches = 12;
 /// one of a step, of which there are five. bf16 rounds each gradient once more.
 constexpr double kBound = 2e-5;
 constexpr double kBf16Bound = 2e-4;
+/// How many times as far moments in bf16 may be off: where another order of additions lands one on
+/// the other of the two bf16 beside it, 2^-7 away at most, a step differs by as large a part.
+constexpr double kBf16Moments = 10;
+
+inline double bound_of(const Choices& choices) {
+  return (choices.compute.type == DType::f32 ? kBound : kBf16Bound) *
+         (choices.moments == DType::f32 ? 1 : kBf16Moments);
+}
 
 /// What a run came to, put together from all ranks.
 struct Outcome {

@@ -17,6 +17,7 @@ TEST_P(ShardedBits, SameKeySameBits) {
   plain.choices.waves = c.choices.waves;
   plain.choices.compute = c.choices.compute;
   plain.choices.master = c.choices.master;
+  plain.choices.moments = c.choices.moments;
   const RankLayout layout{2, 2};
   const auto key = [&](const PlanCase& of) {
     return numerics_key(share_of(of.choices, layout, 0), Model(of.config), "test");

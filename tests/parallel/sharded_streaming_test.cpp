@@ -28,8 +28,7 @@ TEST_P(Sharded, PlansAreProved) {
 
 TEST_P(Sharded, TrainsWhatOneRankTrains) {
   const PlanCase& c = GetParam();
-  const double bound = c.choices.compute.type == DType::f32 ? kBound : kBf16Bound;
-  expect_close(run(c, {1, 2}), run(c, {1, 1}), bound);
+  expect_close(run(c, {1, 2}), run(c, {1, 1}), bound_of(c.choices));
 }
 
 INSTANTIATE_TEST_SUITE_P(Plans, Sharded, ::testing::ValuesIn(sharded_cases()),

@@ -172,8 +172,8 @@ TEST(Breakdown, ATraceOfAnotherPlanIsRefused) {
 Rates fast_rates() {
   Rates rates;
   rates.flops = rates.attention = rates.attention_backward = 1e9;
-  rates.device_bandwidth = rates.slab_bandwidth = rates.to_device = rates.to_host = rates.update =
-      1e17;
+  rates.device_bandwidth = rates.slab_bandwidth = rates.to_device = rates.to_host = 1e17;
+  rates.update = rates.update_bf16_moments = 1e17;
   rates.peers = rates.network = rates.host_memory = 1e17;
   rates.launch = 1e-15;
   return rates;
@@ -201,7 +201,7 @@ TEST_P(SimulatedBreakdown, FindsWhatIsSlow) {
   rates.to_device = 1e3;
   EXPECT_GT(breakdown(rates).of(StepPart::transfer), 10 * fast.seconds);
   rates = fast_rates();
-  rates.update = 1e3;
+  rates.update = rates.update_bf16_moments = 1e3;
   const StepBreakdown slow = breakdown(rates);
   const bool on_host = GetParam().choices.device_states < plan.units;
   EXPECT_EQ(slow.of(StepPart::optimizer) > 10 * fast.seconds, on_host);
@@ -229,7 +229,8 @@ TEST(SimulatedRanks, WhatTheySendIsExposedWhereItIsSlow) {
   rates = fast_rates();
   rates.host_memory = 2e3;
   EXPECT_NEAR(shared_by(rates, 2).to_device, 1e3, 1);
-  EXPECT_NEAR(shared_by(rates, 2).update, rates.update / 2, 1);
+  for (const DType moments : {DType::f32, DType::bf16})
+    EXPECT_NEAR(shared_by(rates, 2).update_of(moments), rates.update_of(moments) / 2, 1);
 }
 
 INSTANTIATE_TEST_SUITE_P(Grid, SimulatedBreakdown, ::testing::ValuesIn(training_cases()),

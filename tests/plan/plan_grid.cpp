@@ -91,6 +91,21 @@ std::vector<PlanCase> plan_grid() {
     c.device_states = 7;
     c.resident = 5;
   });
+  add("bf16_moments", false, [](Choices& c) { c.moments = DType::bf16; });
+  add("bf16_moments_waves_segments_tied", true, [](Choices& c) {
+    c.moments = DType::bf16;
+    c.waves = 2;
+    c.segment = 3;
+    c.slots = 3;
+    c.device_boundaries = 1;
+  });
+  add("bf16_moments_device_states_split_masters", true, [](Choices& c) {
+    c.compute.type = DType::bf16;
+    c.master = MasterFormat::split;
+    c.moments = DType::bf16;
+    c.device_states = 4;
+    c.resident = 3;
+  });
   add("rows", false, [](Choices& c) { c.embedding = EmbeddingMode::rows; });
   add("rows_tied_waves", true, [](Choices& c) {
     c.embedding = EmbeddingMode::rows;
@@ -176,6 +191,7 @@ std::vector<PlanCase> several_ranks_cases() {
   add("hybrid_tied", "tied", {2, 0}, 2);
   add("shards_device_states", "device_states_some_tied", {2, 1}, 1);
   add("hybrid_device_states", "device_states_all", {2, 0}, 2);
+  add("shards_bf16_moments", "bf16_moments", {2, 1}, 1);
   add("shards_graphs", "graphs", {2, 1}, 1);
   add("shards_evaluate", "evaluate", {2, 1}, 1);
   add("shards_generate", "generate", {2, 0}, 2);

@@ -498,7 +498,16 @@ TEST(Simulator, FindsWhatBounds) {
   rates.update = 1e6;
   const Simulation slow_host = simulate(plan, rates);
   EXPECT_EQ(slow_host.bound(), StreamId::update);
-  EXPECT_GE(slow_host.step_seconds, slow_host.busy[static_cast<std::size_t>(StreamId::update)]);
+  const auto updating = [](const Simulation& simulation) {
+    return simulation.busy[static_cast<std::size_t>(StreamId::update)];
+  };
+  EXPECT_GE(slow_host.step_seconds, updating(slow_host));
+  // Moments in bf16 have a rate of their own.
+  rates.update_bf16_moments = 4e6;
+  PlanRequest request = request_for_7b();
+  request.moments = DType::bf16;
+  const Simulation faster = simulate(make_plan(model, choose(model, request)), rates);
+  EXPECT_NEAR(updating(slow_host) / updating(faster), 4, 0.5);
 }
 
 TEST(RatesFile, RoundTripsAndRefusesNonsense) {
@@ -508,6 +517,8 @@ TEST(RatesFile, RoundTripsAndRefusesNonsense) {
   const Rates read = read_rates(path);
   EXPECT_EQ(read.flops, rates.flops);
   EXPECT_EQ(read.update, rates.update);
+  EXPECT_NEAR(read.update_bf16_moments / rates.update_bf16_moments, 1, 1e-5);
+  EXPECT_GT(read.update_bf16_moments, rates.update);
   EXPECT_EQ(read.source, path.string());
   std::ofstream(path) << "flops = fast\n";
   EXPECT_THROW(read_rates(path), UserError);
@@ -524,6 +535,16 @@ TEST(RatesFile, RoundTripsAndRefusesNonsense) {
           << error.what();
     }
   }
+}
+
+TEST(RatesFile, UpdatesOfBf16MomentsAreAsFastAsOthersInFilesThatLackThem) {
+  const auto path = std::filesystem::path(::testing::TempDir()) / "rates.txt";
+  const Rates rates = assumed_rates(DeviceKind::cpu, DType::f32);
+  std::string text = format_rates(rates);
+  const auto begin = text.find("update_bf16_moments = ");
+  text.erase(begin, text.find('\n', begin) + 1 - begin);
+  std::ofstream(path) << text;
+  EXPECT_EQ(read_rates(path).update_bf16_moments, rates.update);
 }
 
 TEST(RatesFile, AttentionIsAsFastAsProductsInFilesThatLackIt) {

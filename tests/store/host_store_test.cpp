@@ -132,8 +132,8 @@ TEST_P(HostStoreTest, SlabsFollowOneAnother) {
     const Index n = model.unit(unit).slab_elements;
     EXPECT_EQ(store.weights(unit + 1) - store.weights(unit), n * width);
     EXPECT_EQ(store.gradient(unit + 1) - store.gradient(unit), n * 2);
-    EXPECT_EQ(store.exp_avg(unit + 1) - store.exp_avg(unit), n);
-    EXPECT_EQ(store.exp_avg_sq(unit + 1) - store.exp_avg_sq(unit), n);
+    EXPECT_EQ(store.exp_avg(unit + 1) - store.exp_avg(unit), 4 * n);
+    EXPECT_EQ(store.exp_avg_sq(unit + 1) - store.exp_avg_sq(unit), 4 * n);
   }
   EXPECT_THROW((void)store.weights(model.unit_count()), LogicError);
   EXPECT_THROW((void)store.weights(-1), LogicError);
