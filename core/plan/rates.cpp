@@ -20,7 +20,7 @@ struct Field {
   bool of_ranks = false;                ///< files that lack it have the assumed one
 };
 
-constexpr std::array<Field, 16> kFields = {
+constexpr std::array<Field, 17> kFields = {
     {{"flops", &Rates::flops},
      {"attention", &Rates::attention, &Rates::flops},
      {"attention_backward", &Rates::attention_backward, &Rates::flops},

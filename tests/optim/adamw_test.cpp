@@ -277,6 +277,23 @@ TEST(AdamW, WeightsSaturateInsteadOfOverflowing) {
   }
 }
 
+TEST(AdamWKernels, NoBf16MomentIsRoundedToInfinity) {
+  for (const AdamWKernel& kernel : adamw_kernels()) {
+    SliceData data(1000, true, DType::f32, DType::bf16);
+    for (std::size_t i = 0; i < 1000; ++i) {
+      data.set_moments(i, 0, kLargestBfloat16);
+      data.set_gradient(i, 1.8447e19F);  // its square lies between the largest bf16 and fp32
+    }
+    AdamWCoefficients c = adamw_coefficients({.beta2 = 0.5}, 1e-3, 1, 1, true);
+    for (std::int64_t t = 1; t <= 3; ++t) {
+      c.rounding_key = rounding_key(t, 0);
+      kernel.function(data.slice(), c);
+    }
+    for (std::size_t i = 0; i < 1000; ++i)
+      ASSERT_EQ(data.second_moment(i), kLargestBfloat16) << kernel.name;
+  }
+}
+
 TEST(AdamW, WhatClipLetsThroughStaysFinite) {
   // The worst that passes: all of the largest norm in one element, up and down in turn.
   for (const DType moments : {DType::f32, DType::bf16}) {
