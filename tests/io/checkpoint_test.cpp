@@ -480,7 +480,7 @@ TEST_F(CheckpointTest, OneThatRepeatsTheOneBeforeIsNoticed) {
   };
   EXPECT_EQ(save(1), std::nullopt);
   EXPECT_EQ(save(2), 1);
-  store->exp_avg(1)[0] += 1;
+  reinterpret_cast<float*>(store->exp_avg(1))[0] += 1;
   EXPECT_EQ(save(3), std::nullopt);
   EXPECT_EQ(save(4), 3);
   // A damaged one says nothing; the one before it differs.
