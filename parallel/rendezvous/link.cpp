@@ -76,11 +76,11 @@ FileDescriptor introduce_once(const ProcessPlace& place, const Endpoint& endpoin
       return socket;
     }
     if (reader.kind() != Kind::reject) throw WireError("an unexpected answer");
-    reason = "it refuses: " + printable(reader.text(kMaxText));
+    const std::string refusal = printable(reader.text(kMaxText));
+    reason = "it refuses: " + refusal;
     if (reader.u32() == 0)
       throw UserError(fmt::format("{} {} was refused by the rendezvous at {}: {}", options.noun,
-                                  place.rank, to_text(endpoint),
-                                  reason.substr(reason.find(' ') + 1)));
+                                  place.rank, to_text(endpoint), refusal));
   } catch (const WireError&) {
     reason = "what answers there is no rendezvous of MegaTrain";
   }

@@ -171,7 +171,7 @@ TEST_F(RendezvousTest, StrangersAreRefusedOnBothSides) {
     return one;
   };
   const std::vector<Case> cases = {
-      {"run 'other'", changed([](ProcessPlace& p) { p.run_id = "other"; })},
+      {"it belongs to run 'other'", changed([](ProcessPlace& p) { p.run_id = "other"; })},
       {"generation 0", changed([](ProcessPlace& p) { p.generation = 0; })},
       {"counts 3 ranks", changed([](ProcessPlace& p) { p.world = 3; })},
       {"configuration has hash 0000000000000008", changed([](ProcessPlace&) {}), 8},
@@ -191,8 +191,9 @@ TEST_F(RendezvousTest, StrangersAreRefusedOnBothSides) {
     stranger.rendezvous.port = server_->port();
     RendezvousOptions given = options();
     given.configuration = one.configuration;
-    EXPECT_TRUE(
-        says(error_of<UserError>([&] { const Rendezvous mine(stranger, given); }), one.words));
+    const std::string error = error_of<UserError>([&] { const Rendezvous mine(stranger, given); });
+    EXPECT_TRUE(says(error, one.words));
+    EXPECT_FALSE(error.find("refuses") != std::string::npos) << error;
     EXPECT_TRUE(says(words_.text(), one.words));
     rank_0.join();
     EXPECT_TRUE(says(first, "missing: rank 1"));
