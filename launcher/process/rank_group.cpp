@@ -18,17 +18,23 @@ parallel::Environment environment_of(const RankProgram& program,
   return environment;
 }
 
+constexpr std::size_t kPiece = 65536;
+/// More than a pipe can hold: all that a rank wrote before it ended.
+constexpr std::size_t kWholePipe = std::size_t{2} << 20;
+
+/// Reads what is there, but not much more than `most`: who never stops writing must not keep us
+/// from the others, and from signals.
 /// @returns whether the other end is open still
-bool drain(int pipe, OutputStream stream, RankOutput& output) {
-  std::array<char, 65536> bytes;
-  for (;;) {
+bool drain(int pipe, OutputStream stream, RankOutput& output, std::size_t most) {
+  std::array<char, kPiece> bytes;
+  for (std::size_t sum = 0; sum < most;) {
     const ssize_t count = ::read(pipe, bytes.data(), bytes.size());
     if (count < 0 && errno == EINTR) continue;
     if (count <= 0) return count < 0 && errno == EAGAIN;
     output.take(stream, {bytes.data(), static_cast<std::size_t>(count)});
-    // A rank that never stops writing must not keep us from the others.
-    if (static_cast<std::size_t>(count) < bytes.size()) return true;
+    sum += static_cast<std::size_t>(count);
   }
+  return true;
 }
 
 }  // namespace
@@ -56,14 +62,16 @@ void RankGroup::add_to(std::vector<pollfd>& polled) const {
       if (pipe >= 0) polled.push_back({pipe, POLLIN, 0});
 }
 
-void RankGroup::read(Rank& rank) {
+void RankGroup::read(Rank& rank, std::size_t most) {
   Child& child = rank.child;
-  if (child.out() >= 0 && !drain(child.out(), OutputStream::out, rank.output)) child.close_out();
-  if (child.err() >= 0 && !drain(child.err(), OutputStream::err, rank.output)) child.close_err();
+  if (child.out() >= 0 && !drain(child.out(), OutputStream::out, rank.output, most))
+    child.close_out();
+  if (child.err() >= 0 && !drain(child.err(), OutputStream::err, rank.output, most))
+    child.close_err();
 }
 
 void RankGroup::read() {
-  for (Rank& rank : ranks_) read(rank);
+  for (Rank& rank : ranks_) read(rank, kPiece);
 }
 
 std::vector<EndedRank> RankGroup::take_ended() {
@@ -71,7 +79,7 @@ std::vector<EndedRank> RankGroup::take_ended() {
   for (Rank& rank : ranks_) {
     const std::optional<Ending> ending = rank.child.ended();
     if (!ending) continue;
-    read(rank);
+    read(rank, kWholePipe);
     ended.push_back({rank.number, *ending});
   }
   return ended;
@@ -91,8 +99,10 @@ std::string RankGroup::last_lines(int rank) const {
 }
 
 void RankGroup::finish() {
-  read();
-  for (Rank& rank : ranks_) rank.output.finish();
+  for (Rank& rank : ranks_) {
+    read(rank, kWholePipe);
+    rank.output.finish();
+  }
 }
 
 }  // namespace megatrain::launcher

@@ -43,7 +43,7 @@ class RankGroup {
 
   /// The pipes that are open, for poll().
   void add_to(std::vector<pollfd>& polled) const;
-  /// Reads what is there, of all.
+  /// Reads some of what is there, of all.
   void read();
   /// Ranks that have ended since the last call; all that they wrote has been read.
   std::vector<EndedRank> take_ended();
@@ -64,7 +64,7 @@ class RankGroup {
          const std::optional<std::filesystem::path>& logs, const sigset_t& blocked, Guard& guard,
          const RankLine& line);
   };
-  static void read(Rank& rank);
+  static void read(Rank& rank, std::size_t most);
 
   std::deque<Rank> ranks_;
 };
