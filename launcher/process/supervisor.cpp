@@ -128,6 +128,7 @@ void Supervisor::take(const Notice& notice, RankGroup& ranks) {
     case Notice::Kind::suspect:
       if (made_room_.contains(notice.rank)) return;
       suspect_ = notice;
+      suspect_came_first_ = failures_.empty();
       return end_within(kSuspicionWaits);
     case Notice::Kind::failed:
       failures_.push_back(notice);
@@ -177,10 +178,14 @@ void Supervisor::pass_judgement() {
   if (!verdict_.failed) return;
   auto blamed = std::ranges::find_if(
       failures_, [&](const Notice& one) { return suspect_ && one.rank == suspect_->rank; });
-  if (blamed == failures_.end()) blamed = failures_.begin();
-  verdict_.exit_code = failures_.empty() ? 1 : blamed->number;
-  if (suspect_ && (failures_.empty() || blamed->rank != suspect_->rank)) say_(suspect_->text);
-  if (!failures_.empty()) say_(blamed->text);
+  if (blamed == failures_.end()) {
+    // One that hung and was killed has no failure of its own: those that there are follow from it.
+    // But one that was lost after a failure was ended because of that.
+    if (suspect_ && suspect_came_first_) say_(suspect_->text);
+    if (!suspect_ || !suspect_came_first_ || suspect_->rank < 0) blamed = failures_.begin();
+  }
+  verdict_.exit_code = blamed == failures_.end() ? kFailed : blamed->number;
+  if (blamed != failures_.end()) say_(blamed->text);
 }
 
 }  // namespace megatrain::launcher

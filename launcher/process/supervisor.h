@@ -64,7 +64,8 @@ class Supervisor {
   bool killed_ = false;
   std::set<int> made_room_;  ///< those ranks
   std::optional<Notice> suspect_;
-  std::vector<Notice> failures_;  ///< in the order in which all nodes hear of them
+  bool suspect_came_first_ = false;  ///< before any failure
+  std::vector<Notice> failures_;     ///< in the order in which all nodes hear of them
   /// When ranks that have not ended are asked to, and when they are killed.
   std::optional<parallel::Clock::time_point> end_at_, kill_at_;
 };

@@ -220,6 +220,16 @@ TEST_F(RankFaults, WhoEndsBecauseAnotherFailedSaysSo) {
     EXPECT_TRUE(says(read_file(path(log)), "rank 2 (process"));
 }
 
+/// The others end because of it: none of them is called the one that failed.
+TEST_F(RankFaults, LaunchNamesTheRankThatHangs) {
+  Started program(launch(3, long_run("hung", {"--rank-timeout", "2"}), {"--grace", "1"}));
+  ASSERT_TRUE(program.says("loss", 2));
+  ::kill(parallel::newest_process("megatrain train ", path("hung")), SIGSTOP);
+  EXPECT_EQ(program.wait(), 1) << program.output();
+  EXPECT_TRUE(says(program.output(), "warning: launch: rank 2 (process"));
+  EXPECT_FALSE(program.output().find("failed: exit code") != std::string::npos) << program.output();
+}
+
 /// Before there is anything to save a rank goes at once; the others, which notice, have not failed.
 TEST_F(RankFaults, TerminatedWhileLoadingIsNoFailure) {
   Started program(launch(2, long_run("early", {"--save-every", "10"})));

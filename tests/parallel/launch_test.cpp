@@ -113,9 +113,20 @@ TEST_F(LaunchTest, ARankKilledBySignalIsReported) {
 
 TEST_F(LaunchTest, AHungRankIsReported) {
   Started run(launch({"--nproc-per-node", "2", "--grace", "1", rank_program(), "stuck"}));
-  EXPECT_EQ(run.wait(), 3);
+  EXPECT_EQ(run.wait(), 1);  // of the one that hung, not of those that ended because of it
   EXPECT_TRUE(says(run.output(), "failed: it makes no progress"));
   EXPECT_TRUE(says(run.output(), "step 5, unit 2"));
+}
+
+/// Whose output is more than launch can show keeps it from nothing.
+TEST_F(LaunchTest, ARankThatNeverStopsWritingIsEndedToo) {
+  Started run(
+      {"/bin/sh", "-c",
+       "exec " + megatrain_program() +
+           " launch --nproc-per-node 2 sh -c '[ $MEGATRAIN_RANK = 1 ] || exec yes; sleep 1; "
+           "exit 7' > /dev/null"});
+  EXPECT_EQ(run.wait(), 7);
+  EXPECT_TRUE(says(run.output(), "rank 1 on "));
 }
 
 TEST_F(LaunchTest, WhoIgnoresTheEndIsKilled) {
