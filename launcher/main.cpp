@@ -1,5 +1,8 @@
 // The megatrain program: commands by name, errors as messages and exit codes.
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <csignal>
 #include <cstdio>
 #include <exception>
@@ -96,9 +99,19 @@ int run(int argc, const char* const* argv) {
   return code;
 }
 
+/// Where one of them was closed (>&-), the next file that is opened would take its number, and what
+/// is said would be written into that file. Now it fails, as it would have.
+void hold_standard_streams() {
+  int descriptor = 0;
+  do descriptor = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+  while (descriptor >= 0 && descriptor <= STDERR_FILENO);
+  ::close(descriptor);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
+  hold_standard_streams();
   // A file-size limit shall be an error that names the file, not a death by signal.
   std::signal(SIGXFSZ, SIG_IGN);
   try {

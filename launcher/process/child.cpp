@@ -33,7 +33,7 @@ int become(const char* program, char* const* argv, char* const* envp, int out, i
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != parent) ::_exit(127);  // it died before the line above
   const int nothing = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
-  if (::dup2(nothing, STDIN_FILENO) < 0 || ::dup2(out, STDOUT_FILENO) < 0 ||
+  if (nothing < 0 || ::dup2(nothing, STDIN_FILENO) < 0 || ::dup2(out, STDOUT_FILENO) < 0 ||
       ::dup2(err, STDERR_FILENO) < 0)
     return errno;
   struct sigaction standard{};

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <set>
 #include <thread>
 
@@ -274,6 +275,15 @@ TEST_F(Runs, AFullDiskLeavesNothingHalfWritten) {
   EXPECT_NE(metrics.err.find("model.safetensors"), std::string::npos) << metrics.err;
   EXPECT_NE(metrics.out.find("the model could not be saved"), std::string::npos) << metrics.out;
   EXPECT_FALSE(fs::exists(path("metrics/model")));
+}
+
+/// What is said must not end in a file that was opened where an output had been closed.
+TEST_F(Runs, ClosedOutputsAreNoPlaceForFiles) {
+  std::string command = "exec " + program_path();
+  for (const std::string& argument : train("run", small({"--steps", "4", "--warmup", "1"})))
+    command += " " + argument;
+  EXPECT_NE(std::system((command + " <&- >&- 2>&-").c_str()), 0) << "nobody heard it";
+  EXPECT_EQ(series(path("run/metrics.jsonl"), "step"), (std::vector<double>{1, 2, 3, 4}));
 }
 
 TEST_F(Runs, PlansForAGpuThatIsNotHere) {

@@ -129,6 +129,17 @@ TEST_F(LaunchTest, ARankThatNeverStopsWritingIsEndedToo) {
   EXPECT_TRUE(says(run.output(), "rank 1 on "));
 }
 
+/// Whatever it is that lacks one.
+TEST_F(LaunchTest, TooFewDescriptorsAreNamed) {
+  for (const char* limit : {"18", "19", "20", "21"}) {
+    Started run({"/bin/sh", "-c",
+                 "ulimit -n " + std::string(limit) + "; exec " + megatrain_program() +
+                     " launch --nproc-per-node 8 true"});
+    EXPECT_NE(run.wait(), 0);
+    EXPECT_TRUE(says(run.output(), "Too many open files"));
+  }
+}
+
 TEST_F(LaunchTest, WhoIgnoresTheEndIsKilled) {
   Started run(script(2,
                      "if [ $MEGATRAIN_RANK = 0 ]; then sleep 0.3; exit 4; fi; trap '' TERM; "
