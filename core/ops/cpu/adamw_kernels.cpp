@@ -98,6 +98,8 @@ void update(const AdamWSlice& slice, const AdamWCoefficients& c) {
   const Vector eps = hn::Set(d, c.eps);
   const Vector limit = hn::Set(d, kLargestMaster);
   const RoundingWords words = rounding_words(c.rounding_key, slice.position);
+  // Positions go through memory where they are made: once, not in the loop.
+  auto low = hn::Iota(Words(), static_cast<std::uint32_t>(slice.position));
 
   Index i = 0;
   for (; i + lanes <= slice.count; i += lanes) {
@@ -113,8 +115,8 @@ void update(const AdamWSlice& slice, const AdamWCoefficients& c) {
     p = hn::Clamp(p, hn::Neg(limit), limit);
 
     if constexpr (kBf16Moments) {
-      const auto low = hn::Iota(Words(), static_cast<std::uint32_t>(slice.position + i));
       const auto random = random_words(words, low);
+      low = hn::Add(low, hn::Set(Words(), static_cast<std::uint32_t>(lanes)));
       store_rounded(slice.exp_avg, i, m, hn::And(random, hn::Set(Words(), 0xFFFFU)));
       v = hn::Min(v, hn::Set(d, kLargestBfloat16));
       store_rounded(slice.exp_avg_sq, i, v, hn::ShiftRight<16>(random));
