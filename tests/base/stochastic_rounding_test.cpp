@@ -12,7 +12,7 @@ namespace {
 constexpr std::uint32_t kHalves = 1U << 16;
 
 TEST(RoundByChance, TakesOneOfTheTwoBesideAndTheNearerOneMoreOften) {
-  for (const float value : {1.00390625F, -1.00390625F, 1e-30F, 3.1415927F, 1e-41F, -2.5e38F}) {
+  for (const float value : {1.00390625F, -1.00390625F, 1e-30F, 3.1416F, 1e-41F, -2.5e38F}) {
     const auto bits = std::bit_cast<std::uint32_t>(value);
     const float toward_zero = to_float({static_cast<std::uint16_t>(bits >> 16)});
     const float away = to_float({static_cast<std::uint16_t>((bits >> 16) + 1)});

@@ -43,7 +43,9 @@ TEST(BlockPacking, ABufferOfTheStatesSizeHoldsTheState) {
     for (const DType moments : {DType::f32, DType::bf16}) {
       const Index blocks = blocks_of_state(model, moments);
       EXPECT_GE(blocks * kBlockBytes, state_bytes(model, moments)) << name;
-      EXPECT_LE(blocks * kBlockBytes, state_bytes(model, moments) / 100 * 108) << name;
+      // The smallest one's matrices take a bit more than half a block in bf16: two share none.
+      const Index percent = moments == DType::f32 ? 108 : 120;
+      EXPECT_LE(blocks * kBlockBytes, state_bytes(model, moments) / 100 * percent) << name;
     }
   }
 }

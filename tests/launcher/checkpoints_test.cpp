@@ -229,7 +229,7 @@ TEST_F(Checkpoints, OneThatDoesNotRecordMomentsGoesOnInFp32) {
   expect_done(run("a"));
   const std::string folder = path(std::string("a/") + kLast);
   std::string record = read_file(folder + "/training.json");
-  for (const std::string part : {"\"moments\": \"fp32\"", "moments = fp32\\n"}) {
+  for (const std::string part : {R"("moments": "fp32")", R"(moments = fp32\n)"}) {
     const auto at = record.find(part);
     ASSERT_NE(at, std::string::npos) << part << " in " << record;
     record.erase(at, part.size());

@@ -128,7 +128,7 @@ TEST(ReplicaCheck, NamesTheRankAndTheUnit) {
     check.after(1);  // not due
     rig.step(1);
     check.after(2);
-    if (rank == 1) rig.store->exp_avg_sq(3)[17 * 4] ^= std::byte{1};
+    if (rank == 1) rig.store->exp_avg_sq(3)[68] ^= std::byte{1};
     check.after(3);
     const std::string error = parallel::error_of([&] { check.after(4); });
     EXPECT_TRUE(parallel::says(error, "block 2 on rank 1 is not"));
