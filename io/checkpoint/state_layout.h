@@ -72,9 +72,9 @@ Hdf5DatasetSpec dataset_spec(const StateTensor& tensor);
 std::vector<Hdf5Attribute> root_attributes(Index step);
 
 /// Elements of a tensor (of the store's part of it) from `first` on, out of a store that holds
-/// them, exactly. @param bytes  of whole elements of tensor.type: fp32 masters, moments as the
-/// store keeps
-///                        them; aligned to them
+/// them, exactly.
+/// @param bytes  whole elements of tensor.type, aligned to it: masters as fp32, moments as they
+///               are kept
 void read_state(const HostStore& store, const StateTensor& tensor, Index first,
                 std::span<std::byte> bytes);
 /// And into it. Moments that the store keeps in another type than `values` had are rounded to
