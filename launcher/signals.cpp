@@ -15,16 +15,19 @@ namespace {
 
 constexpr std::array kStops = {SIGINT, SIGTERM, SIGUSR1, SIGHUP};
 
-// A handler can reach nothing but globals: the first signal that came, or 0; when it came, in
-// milliseconds; what it asks for, or 0; whether there is something to save, and whether all is
-// over.
-std::atomic<int> g_signal = 0;
-std::atomic<std::int64_t> g_signal_time = 0;
-std::atomic<int> g_asked = 0;
+// A handler can reach nothing but globals: whether a signal came; when the first one did, in
+// milliseconds; those that ask for something, a bit each; whether there is something to save, and
+// whether all is over.
+std::atomic<bool> g_came = false;
+std::atomic<std::int64_t> g_first_time = 0;
+std::atomic<unsigned> g_asked = 0;
 std::atomic<bool> g_training = false;
 std::atomic<bool> g_over = false;
-static_assert(std::atomic<int>::is_always_lock_free &&
+static_assert(std::atomic<bool>::is_always_lock_free &&
+              std::atomic<unsigned>::is_always_lock_free &&
               std::atomic<std::int64_t>::is_always_lock_free);
+
+constexpr unsigned bit(int signal) { return 1U << static_cast<unsigned>(signal); }
 
 bool asks_to_requeue(int signal) { return signal == SIGTERM || signal == SIGUSR1; }
 
@@ -39,6 +42,8 @@ void say(std::string_view text) {
   [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, text.data(), text.size());
 }
 
+constexpr std::string_view kStopping =
+    "\nmegatrain: stopping after this step, then saving; once more to leave at once\n";
 constexpr std::string_view kOver =
     "\nmegatrain: ending, because a rank has failed; nothing more is saved\n";
 
@@ -51,17 +56,14 @@ void handle(int signal) {
     say("\nmegatrain: ended before training began\n");
     ::_exit(asks_to_requeue(signal) ? kRequeue : code_of_signal(signal));
   }
-  int none = 0;
-  if (g_signal.compare_exchange_strong(none, signal)) {
-    g_signal_time = milliseconds();
-    if (g_over) return say(kOver);
-    g_asked = signal;
-    say("\nmegatrain: stopping after this step, then saving; once more to leave at once\n");
-    return;
+  if (!g_over) g_asked |= bit(signal);
+  if (!g_came.exchange(true)) {
+    g_first_time = milliseconds();
+    return say(g_over ? kOver : kStopping);
   }
   // No time yet: the first one's handler, in another thread or under this one, has not come to it.
   constexpr std::int64_t kSameMoment = 1000;
-  const std::int64_t first = g_signal_time;
+  const std::int64_t first = g_first_time;
   if (first == 0 || milliseconds() - first < kSameMoment) return;
   say("\nmegatrain: stopped at once; what was not saved is lost\n");
   ::_exit(code_of_signal(signal));
@@ -70,8 +72,8 @@ void handle(int signal) {
 }  // namespace
 
 StopSignals::StopSignals() {
-  g_signal = 0;
-  g_signal_time = 0;
+  g_came = false;
+  g_first_time = 0;
   g_asked = 0;
   g_training = false;
   g_over = false;
@@ -97,8 +99,10 @@ void StopSignals::run_is_over() { g_over = true; }
 
 bool StopSignals::stop_requested() const { return g_asked != 0; }
 
-bool StopSignals::stop_requested(int signal) const { return g_asked == signal; }
+bool StopSignals::stop_requested(int signal) const { return (g_asked & bit(signal)) != 0; }
 
-bool StopSignals::requeue_requested() const { return asks_to_requeue(g_asked); }
+bool StopSignals::requeue_requested() const {
+  return stop_requested(SIGTERM) || stop_requested(SIGUSR1);
+}
 
 }  // namespace megatrain::launcher

@@ -2,7 +2,8 @@
 /// @file
 /// Signals as a request to stop. Before training they end the program, which loses nothing; then
 /// the first lets the step in work end and the state be saved, and one that comes a second later or
-/// more leaves at once (schedulers and terminals send several in the same moment).
+/// more leaves at once. Schedulers and terminals send several in the same moment, in an order that
+/// the system does not keep: what any of them asks for is done.
 
 #include <array>
 #include <csignal>
@@ -23,7 +24,7 @@ class StopSignals {
   /// launchers send one to the other ranks, asks for nothing. From any thread.
   void run_is_over();
   [[nodiscard]] bool stop_requested() const;
-  /// By that signal, which came first.
+  /// By that signal, among others.
   [[nodiscard]] bool stop_requested(int signal) const;
   /// Asked by SIGTERM or SIGUSR1, as schedulers do before they take a machine away: the run shall
   /// be saved so that it can go on elsewhere.

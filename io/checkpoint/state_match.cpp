@@ -80,7 +80,7 @@ CheckpointContents check_contents(const Manifest& manifest, const std::filesyste
   if (has_file(manifest, kTrainingName))
     contents.training =
         parse_training_record(read(kTrainingName), (folder / kTrainingName).string());
-  if (contents.training) check_step(manifest, *contents.training, folder);
+  if (contents.training) check_record(manifest, *contents.training, folder);
   contents.parts = contents.training || moments_in(manifest) ? LoadParts::all : LoadParts::weights;
   const Model model(contents.config);
   (void)match_state(manifest, folder, model, contents.parts);
@@ -95,12 +95,19 @@ CheckpointContents check_contents(const Checkpoint& checkpoint) {
                         [&](std::string_view name) { return checkpoint.read_file(name); });
 }
 
-void check_step(const Manifest& manifest, const TrainingRecord& record,
-                const std::filesystem::path& folder) {
+void check_record(const Manifest& manifest, const TrainingRecord& record,
+                  const std::filesystem::path& folder) {
   if (record.state.step != manifest.step)
     throw DamagedCheckpoint(fmt::format("{}: {} is of step {}, but {} of step {}", folder.string(),
                                         kTrainingName, record.state.step, kManifestName,
                                         manifest.step));
+  const std::optional<DType> stored = moments_in(manifest);
+  for (const auto& [option, value] : record.options)
+    if (option == kMomentsOption && stored && value != name(*stored))
+      throw DamagedCheckpoint(
+          fmt::format("{}: {} says that moments are kept in {}, but they are "
+                      "stored in {}",
+                      folder.string(), kTrainingName, quote(value), name(*stored)));
 }
 
 bool has_file(const Manifest& manifest, std::string_view name) {

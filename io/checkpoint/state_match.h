@@ -55,11 +55,12 @@ CheckpointContents check_contents(const Manifest& manifest, const std::filesyste
                                   const SideFileReader& read);
 CheckpointContents check_contents(const Checkpoint& checkpoint);
 
-/// Whether the manifest lists a small file of that name.
-/// Refuses a training record of another step than the manifest's. @throws DamagedCheckpoint
-void check_step(const Manifest& manifest, const TrainingRecord& record,
-                const std::filesystem::path& folder);
+/// Refuses a training record of another step than the manifest's, or that says that moments are
+/// kept otherwise than they are stored. @throws DamagedCheckpoint
+void check_record(const Manifest& manifest, const TrainingRecord& record,
+                  const std::filesystem::path& folder);
 
+/// Whether the manifest lists a small file of that name.
 bool has_file(const Manifest& manifest, std::string_view name);
 
 }  // namespace megatrain::io

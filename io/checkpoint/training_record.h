@@ -12,6 +12,8 @@
 namespace megatrain::io {
 
 inline constexpr std::string_view kTrainingName = "training.json";
+/// The option that says how moments are kept, by the name of a DType. Absent: fp32.
+inline constexpr std::string_view kMomentsOption = "moments";
 
 struct TrainingRecord {
   TrainState state;

@@ -8,6 +8,7 @@
 #include "core/model/config.h"
 #include "core/optim/adamw.h"
 #include "core/plan/planner.h"
+#include "io/checkpoint/training_record.h"
 
 namespace megatrain::launcher {
 
@@ -195,7 +196,7 @@ std::vector<Option> ranks_table(RunOptions& o) {
 }
 
 Option moments_option(MachineOptions& o) {
-  return {"moments",
+  return {std::string(io::kMomentsOption),
           kOptimizer,
           "TYPE",
           "How AdamW's moments are kept; bf16 (rounded by chance, so that averages move) takes 4 "
@@ -209,7 +210,7 @@ void mark_decisive(std::vector<Option>& table) {
   static constexpr std::string_view kNames[] = {
       "val-fraction", "steps",    "seq-len", "batch-tokens", "lr",
       "min-lr",       "schedule", "warmup",  "clip",         "seed",
-      "weight-decay", "beta1",    "beta2",   "eps",          "moments"};
+      "weight-decay", "beta1",    "beta2",   "eps",          io::kMomentsOption};
   for (Option& option : table)
     option.decisive = std::ranges::find(kNames, option.name) != std::end(kNames);
 }

@@ -17,8 +17,8 @@ namespace fs = std::filesystem;
 
 namespace {
 constexpr std::string_view kNotGiven = "not given";
-/// The format of moments, as an option, a line of the key, and a name in --accept-change.
-constexpr std::string_view kMoments = "moments";
+/// Also a line of the key, and a name in --accept-change.
+constexpr std::string_view kMoments = io::kMomentsOption;
 
 /// As it is where that is harmless, else quoted.
 std::string shown(const std::string& text) {
@@ -35,7 +35,8 @@ bool names(const std::vector<std::pair<std::string, std::string>>& options, std:
 void check_accepted(const std::vector<std::string>& accepted,
                     std::vector<std::pair<std::string, std::string>> options,
                     const std::vector<std::pair<std::string, std::string>>& recorded) {
-  options.insert(options.end(), recorded.begin(), recorded.end());
+  for (const auto& option : recorded)
+    if (!names(options, option.first)) options.push_back(option);
   for (const std::string& name : accepted)
     if (name != kNumerics && !names(options, name))
       throw UserError(fmt::format(
@@ -51,7 +52,7 @@ struct Resume::Point {
       : checkpoint(folder),
         record(io::parse_training_record(checkpoint.read_file(io::kTrainingName),
                                          (folder / io::kTrainingName).string())) {
-    io::check_step(checkpoint.manifest(), record, folder);
+    io::check_record(checkpoint.manifest(), record, folder);
     // Written before there was a choice.
     if (!names(record.options, kMoments)) record.options.emplace_back(kMoments, name(DType::f32));
   }

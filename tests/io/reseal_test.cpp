@@ -4,6 +4,7 @@
 #include <functional>
 
 #include "io/checkpoint/state_load.h"
+#include "io/checkpoint/training_record.h"
 #include "io/checkpoint/verify.h"
 #include "tests/io/checkpoint_rig.h"
 #include "tests/io/io_test_support.h"
@@ -193,6 +194,21 @@ TEST_F(Reseal, WithoutItsConfigurationACheckpointIsNotReadableOnItsOwn) {
       training_checkpoint(config_, bare.folder, bare.step).files.back().content;
   rig_.save(*store_, bare);
   EXPECT_TRUE(check_contents(Checkpoint(folder_ / "bare")).training);
+}
+
+TEST_F(Reseal, RefusesARecordThatContradictsTheMoments) {
+  TrainingRecord record =
+      parse_training_record(get_file(path_ / kTrainingName), std::string(kTrainingName));
+  for (const auto& [value, whole] : {std::pair("fp32", true), std::pair("bf16", false)}) {
+    record.options = {{std::string(kMomentsOption), value}};
+    put_file(path_ / kTrainingName, to_json(record));
+    if (whole) {
+      EXPECT_EQ(resealed(), std::vector<std::string>{"training.json "});
+      verify();
+    } else {
+      expect_user_error([&] { resealed(); }, {"training.json", "'bf16'", "fp32"});
+    }
+  }
 }
 
 }  // namespace

@@ -48,6 +48,21 @@ TEST(StopSignals, AskForNothingWhenTheRunIsOver) {
   }
 }
 
+TEST(StopSignals, AreAllHeardWhateverTheirOrder) {
+  for (const auto& [first, second] : {std::pair(SIGINT, SIGTERM), std::pair(SIGUSR1, SIGHUP)}) {
+    StopSignals signals;
+    signals.training_begins();
+    ::testing::internal::CaptureStderr();
+    std::raise(first);
+    std::raise(second);
+    const std::string said = ::testing::internal::GetCapturedStderr();
+    EXPECT_EQ(said.find("then saving"), said.rfind("then saving")) << said;
+    EXPECT_TRUE(signals.stop_requested(first));
+    EXPECT_TRUE(signals.stop_requested(second));
+    EXPECT_TRUE(signals.requeue_requested());
+  }
+}
+
 TEST(StepConsole, ShowsTheFirstTheLastAndAboutOneALineASecond) {
   EXPECT_EQ(lines_of_steps(10, 10, 0.25, false),
             (std::vector<std::string>{"step  1", "step  5", "step  9", "step 10"}));
