@@ -15,10 +15,8 @@ namespace {
 
 constexpr std::array kStops = {SIGINT, SIGTERM, SIGUSR1, SIGHUP};
 
-// A handler can reach nothing but globals: whether a signal came; when the first one did, in
-// milliseconds; those that ask for something, a bit each; whether there is something to save, and
-// whether all is over.
-std::atomic<bool> g_came = false;
+// A handler can reach nothing but globals: when the first signal came, in milliseconds, or 0; those
+// that ask for something, a bit each; whether there is something to save, and whether all is over.
 std::atomic<std::int64_t> g_first_time = 0;
 std::atomic<unsigned> g_asked = 0;
 std::atomic<bool> g_training = false;
@@ -57,14 +55,11 @@ void handle(int signal) {
     ::_exit(asks_to_requeue(signal) ? kRequeue : code_of_signal(signal));
   }
   if (!g_over) g_asked |= bit(signal);
-  if (!g_came.exchange(true)) {
-    g_first_time = milliseconds();
-    return say(g_over ? kOver : kStopping);
-  }
-  // No time yet: the first one's handler, in another thread or under this one, has not come to it.
+  const std::int64_t now = milliseconds();
+  std::int64_t first = 0;
+  if (g_first_time.compare_exchange_strong(first, now)) return say(g_over ? kOver : kStopping);
   constexpr std::int64_t kSameMoment = 1000;
-  const std::int64_t first = g_first_time;
-  if (first == 0 || milliseconds() - first < kSameMoment) return;
+  if (now - first < kSameMoment) return;
   say("\nmegatrain: stopped at once; what was not saved is lost\n");
   ::_exit(code_of_signal(signal));
 }
@@ -72,7 +67,6 @@ void handle(int signal) {
 }  // namespace
 
 StopSignals::StopSignals() {
-  g_came = false;
   g_first_time = 0;
   g_asked = 0;
   g_training = false;
