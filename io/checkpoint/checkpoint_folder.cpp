@@ -81,9 +81,9 @@ void CheckpointFolder::published(Index step, const Retention& retention) const {
 
 std::optional<Index> CheckpointFolder::repeated_by(Index step) const {
   const auto values_of = [&](Index of) {
-    const Checkpoint checkpoint(of_step(of));
+    const Manifest manifest = read_manifest(of_step(of));
     std::vector<ManifestDataset> values;
-    for (const ManifestShard& shard : checkpoint.manifest().shards)
+    for (const ManifestShard& shard : manifest.shards)
       values.insert(values.end(), shard.datasets.begin(), shard.datasets.end());
     return values;
   };

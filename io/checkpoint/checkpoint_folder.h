@@ -32,9 +32,10 @@ class CheckpointFolder {
   /// Names the newest checkpoint in PATH/latest, for people and scripts, and removes the finished
   /// ones that are not to be kept, as many as can be. @throws UserError, Error
   void published(Index step, const Retention& retention) const;
-  /// The newest whole checkpoint of an earlier step, if every value in it is that of `step`'s.
+  /// The newest checkpoint of an earlier step, if by the manifests every value in it is that of
+  /// `step`'s.
   /// Training changes every weight, so this tells of a save that wrote old bytes, or of steps that
-  /// were all skipped. @throws UserError, Error when the checkpoint of `step` cannot be read
+  /// were all skipped. @throws UserError, Error when the manifest of `step` cannot be read
   [[nodiscard]] std::optional<Index> repeated_by(Index step) const;
   /// What killed processes left half-written. @throws UserError as finished()
   [[nodiscard]] std::vector<std::filesystem::path> leftovers() const;
