@@ -15,15 +15,8 @@ namespace {
 
 constexpr Index kLargestKey = Index{1} << 20;
 
-using Lines = std::vector<std::pair<std::string, std::string>>;
-
-const std::string* find(const Lines& lines, std::string_view name) {
-  const auto found = std::ranges::find_if(lines, [&](const auto& l) { return l.first == name; });
-  return found == lines.end() ? nullptr : &found->second;
-}
-
-Lines parse(std::string_view text, const std::string& source) {
-  Lines lines;
+NamedValues parse(std::string_view text, const std::string& source) {
+  NamedValues lines;
   while (!text.empty()) {
     const auto end = text.find('\n');
     const std::string_view line = text.substr(0, end);
@@ -36,14 +29,14 @@ Lines parse(std::string_view text, const std::string& source) {
                       source, io::quote(line)));
     lines.emplace_back(line.substr(0, equals), line.substr(equals + 3));
   }
-  if (find(lines, "moments") == nullptr) lines.emplace_back("moments", "fp32");
+  if (find_value(lines, "moments") == nullptr) lines.emplace_back("moments", "fp32");
   return lines;
 }
 
 }  // namespace
 
-Lines SavedKey::forced() const {
-  Lines choices;
+NamedValues SavedKey::forced() const {
+  NamedValues choices;
   for (const auto& line : lines)
     if (std::ranges::any_of(forced_choices(), [&](const auto& c) { return c.name == line.first; }))
       choices.push_back(line);
@@ -61,7 +54,7 @@ void SavedKey::require_world(const std::string& world, Index parts) const {
   std::string differences;
   const auto compare = [&](std::string_view name, std::string_view meaning,
                            const std::string& here) {
-    const std::string* saved = find(lines, name);
+    const std::string* saved = find_value(lines, name);
     if (saved != nullptr && *saved != here)
       differences += fmt::format("\n  {} ({}): {} there, {} here", name, meaning, *saved, here);
   };
@@ -71,7 +64,7 @@ void SavedKey::require_world(const std::string& world, Index parts) const {
 }
 
 void SavedKey::require_equal(const std::string& key, bool device_known) const {
-  const Lines now = parse(key, "this run's key");
+  const NamedValues now = parse(key, "this run's key");
   std::string differences;
   const auto differ = [&](const std::string& name, const std::string* saved,
                           const std::string* here) {
@@ -82,15 +75,15 @@ void SavedKey::require_equal(const std::string& key, bool device_known) const {
         fmt::format("\n  {}: {} there, {} here", name, saved != nullptr ? *saved : "missing",
                     here != nullptr ? *here : "missing");
   };
-  for (const auto& [name, value] : lines) differ(name, &value, find(now, name));
+  for (const auto& [name, value] : lines) differ(name, &value, find_value(now, name));
   for (const auto& [name, value] : now)
-    if (find(lines, name) == nullptr) differ(name, nullptr, &value);
+    if (find_value(lines, name) == nullptr) differ(name, nullptr, &value);
   if (!differences.empty()) refuse(differences);
 }
 
 SavedKey parse_key(const std::string& text, const std::string& source, const std::string& remedy) {
   SavedKey key{.source = source, .remedy = remedy, .lines = parse(text, source)};
-  if (find(key.lines, "micro-batch") == nullptr)
+  if (find_value(key.lines, "micro-batch") == nullptr)
     throw UserError(fmt::format(
         "{} is no numerics key: it has no line 'micro-batch'; a key is the numerics.key of a run "
         "folder",

@@ -3,21 +3,21 @@
 /// A saved numerics key: what a run must do to give the same bits again.
 
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "core/base/types.h"
+#include "launcher/session/named_values.h"
 
 namespace megatrain::launcher {
 
 struct SavedKey {
-  std::string source;  ///< the file, for messages
-  std::string remedy;  ///< what a user can do who does not need the same bits
-  std::vector<std::pair<std::string, std::string>> lines;  ///< "name = value"
+  std::string source;                  ///< the file, for messages
+  std::string remedy;                  ///< what a user can do who does not need the same bits
+  NamedValues lines;                   ///< "name = value"
   std::vector<std::string> free = {};  ///< lines that may be other ones: the user accepts it
 
   /// The choices that it fixes, as the planner takes them.
-  [[nodiscard]] std::vector<std::pair<std::string, std::string>> forced() const;
+  [[nodiscard]] NamedValues forced() const;
   /// Refuses another number of ranks, before choices that no other number can meet are forced.
   /// @param world  as world_text() has it; @param parts  of the model. @throws UserError
   void require_world(const std::string& world, Index parts) const;

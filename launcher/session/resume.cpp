@@ -25,20 +25,14 @@ std::string shown(const std::string& text) {
   const std::string quoted = io::quote(text);
   return quoted == "'" + text + "'" ? text : quoted;
 }
-
-bool names(const std::vector<std::pair<std::string, std::string>>& options, std::string_view name) {
-  return std::ranges::find(options, name, &std::pair<std::string, std::string>::first) !=
-         options.end();
-}
 }  // namespace
 
-void check_accepted(const std::vector<std::string>& accepted,
-                    std::vector<std::pair<std::string, std::string>> options,
-                    const std::vector<std::pair<std::string, std::string>>& recorded) {
+void check_accepted(const std::vector<std::string>& accepted, NamedValues options,
+                    const NamedValues& recorded) {
   for (const auto& option : recorded)
-    if (!names(options, option.first)) options.push_back(option);
+    if (find_value(options, option.first) == nullptr) options.push_back(option);
   for (const std::string& name : accepted)
-    if (name != kNumerics && !names(options, name))
+    if (name != kNumerics && find_value(options, name) == nullptr)
       throw UserError(fmt::format(
           "--accept-change {}: a checkpoint records no such option; it may be '{}' or: {}", name,
           kNumerics, fmt::join(options | std::views::keys, ", ")));
@@ -54,7 +48,8 @@ struct Resume::Point {
                                          (folder / io::kTrainingName).string())) {
     io::check_record(checkpoint.manifest(), record, folder);
     // Written before there was a choice.
-    if (!names(record.options, kMoments)) record.options.emplace_back(kMoments, name(DType::f32));
+    if (find_value(record.options, kMoments) == nullptr)
+      record.options.emplace_back(kMoments, name(DType::f32));
   }
 };
 
@@ -103,13 +98,13 @@ void Resume::require_same_model(const ModelConfig& config) const {
     throw UserError(fmt::format("--model is another model than the one of {}", source));
 }
 
-void Resume::require_same_options(const std::vector<std::pair<std::string, std::string>>& options,
+void Resume::require_same_options(const NamedValues& options,
                                   const std::vector<std::string>& accepted) const {
   std::string differences;
   std::string names;
-  const auto value_in = [](const auto& list, const std::string& name) {
-    const auto found = std::ranges::find(list, name, &std::pair<std::string, std::string>::first);
-    return found == list.end() ? std::string(kNotGiven) : found->second;
+  const auto value_in = [](const NamedValues& list, const std::string& name) {
+    const std::string* found = find_value(list, name);
+    return found == nullptr ? std::string(kNotGiven) : *found;
   };
   const auto compare = [&](const std::string& name) {
     const std::string then = value_in(record().options, name);

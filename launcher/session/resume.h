@@ -36,7 +36,7 @@ class Resume {
   void require_same_model(const ModelConfig& config) const;
   /// Refuses options that differ from those of the checkpoint, unless `accepted` names them; says
   /// which differ all the same. @throws UserError listing the differences
-  void require_same_options(const std::vector<std::pair<std::string, std::string>>& options,
+  void require_same_options(const NamedValues& options,
                             const std::vector<std::string>& accepted) const;
   /// The numerics key that the run must keep, but for what `accepted` names; nullopt when that
   /// holds "numerics".
@@ -62,8 +62,7 @@ class Resume {
 inline constexpr std::string_view kNumerics = "numerics";
 /// Names in --accept-change that neither this run's options nor the checkpoint's have are mistakes.
 /// @throws UserError
-void check_accepted(const std::vector<std::string>& accepted,
-                    std::vector<std::pair<std::string, std::string>> options,
-                    const std::vector<std::pair<std::string, std::string>>& recorded);
+void check_accepted(const std::vector<std::string>& accepted, NamedValues options,
+                    const NamedValues& recorded);
 
 }  // namespace megatrain::launcher
