@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <chrono>
 #include <csignal>
 #include <exception>
 #include <filesystem>
@@ -27,6 +26,7 @@
 #include "launcher/session/checkpoint_saver.h"
 #include "launcher/session/failures.h"
 #include "launcher/session/measure/peak.h"
+#include "launcher/session/measure/timing.h"
 #include "launcher/session/model_source.h"
 #include "launcher/session/plans.h"
 #include "launcher/session/replica_check.h"
@@ -290,14 +290,14 @@ int train_together(const RunOptions& options, Preparation& run, const Claim& cla
   print_store(console, store);
   TrainState state;
   if (run.resume) {
-    const auto begin = std::chrono::steady_clock::now();
+    const double begin = seconds_now();
     run.resume.load(store, options.checkpoints.accept_change, pool,
                     console.bytes_progress("loading the checkpoint"), team.peers());
-    const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
+    const double taken = seconds_now() - begin;
     state = run.resume.record().state;
     console.line(fmt::format(
         "going on from step {} of {}: {} in {}", state.step, run.resume.folder().string(),
-        format_bytes(io::state_bytes(model, machine.moments)), precise_seconds(taken.count())));
+        format_bytes(io::state_bytes(model, machine.moments)), precise_seconds(taken)));
   } else {
     fill_store(store, run.source, options.seed, pool, console.bytes_progress("loading weights"));
   }

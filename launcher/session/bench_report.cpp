@@ -204,8 +204,7 @@ std::string ceilings_text(const BenchReport& report) {
                       gigabytes(r.to_device), gigabytes(r.to_host), gigabytes(c.copies.both_ways));
   text += fmt::format(
       "AdamW on the host  {:.1f} million elements/s with moments in {}, {} of memory traffic, "
-      "{:.2f} "
-      "of the {} that {} of states are read and written with\n",
+      "{:.2f} of the {} that {} of states are read and written with\n",
       c.update.elements / 1e6, name(report.choices.moments), gigabytes(c.update.bandwidth),
       c.update.of_bandwidth(), gigabytes(c.update.read_write), format_bytes(c.update.bytes));
   text += fmt::format("all three at once  {:.2f}, {:.2f} and {:.2f} of that\n", r.to_device_beside,
