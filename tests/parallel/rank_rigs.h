@@ -55,20 +55,33 @@ inline Choices share_of(Choices choices, const RankLayout& layout, int rank) {
   return choices;
 }
 
+/// Runs body(rank, data_ranks, step_groups) for all ranks.
+/// @param groups  connects them, as LocalGroups does
+/// @returns what each threw, by rank
+template <class Body, class Groups = LocalGroups>
+std::vector<std::exception_ptr> on_ranks(const RankLayout& layout, const Body& body,
+                                         Groups&& groups = Groups()) {
+  return on_threads(layout.ranks(), [&](int rank) {
+    const DataRanks ranks(rank, layout.ranks(), layout.shards);
+    body(rank, ranks, ranks.connect(groups.of(rank)));
+  });
+}
+
 /// Runs body(rank, rig) for all ranks; what one throws is thrown here, the first rank's first. On
 /// GPUs each rank has its own.
 /// @param groups  connects them, as LocalGroups does
 template <class Body, class Groups = LocalGroups>
 void with_rigs(const ModelConfig& config, const Choices& choices, const RankLayout& layout,
                const RigOptions& options, const Body& body, Groups&& groups = Groups()) {
-  const auto failures = on_threads(layout.ranks(), [&](int rank) {
-    const DataRanks ranks(rank, layout.ranks(), layout.shards);
-    RigOptions own = options;
-    own.ordinal = rank;
-    Rig rig(config, share_of(choices, layout, rank), own, ranks.connect(groups.of(rank)),
-            ranks.share());
-    body(rank, rig);
-  });
+  const auto failures = on_ranks(
+      layout,
+      [&](int rank, const DataRanks& ranks, StepGroups connected) {
+        RigOptions own = options;
+        own.ordinal = rank;
+        Rig rig(config, share_of(choices, layout, rank), own, std::move(connected), ranks.share());
+        body(rank, rig);
+      },
+      groups);
   for (const std::exception_ptr& failure : failures)
     if (failure) std::rethrow_exception(failure);
 }

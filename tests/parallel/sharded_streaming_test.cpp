@@ -56,10 +56,7 @@ TEST(Ranks, InfinityOnOneSkipsTheStepOnAll) {
 TEST(Ranks, AStepEndsWithOneExchangeOfEachGroup) {
   const PlanCase c = with_ranks(case_named("plain"));
   const RankLayout layout{2, 2};
-  LocalGroups groups;
-  const auto failures = on_threads(layout.ranks(), [&](int rank) {
-    const DataRanks ranks(rank, layout.ranks(), layout.shards);
-    StepGroups own = ranks.connect(groups.of(rank));
+  const auto failures = on_ranks(layout, [&](int rank, const DataRanks& ranks, StepGroups own) {
     std::vector<Call> of_shards;
     std::vector<Call> of_replicas;
     own.scatter = conformance::record_calls(std::move(own.scatter), of_shards);
@@ -76,10 +73,7 @@ TEST(Ranks, AStepEndsWithOneExchangeOfEachGroup) {
 TEST(Ranks, OneThatFailsEndsTheStepOfAll) {
   const PlanCase c = with_ranks(case_named("plain"));
   const RankLayout layout{2, 2};
-  LocalGroups groups;
-  const auto failures = on_threads(layout.ranks(), [&](int rank) {
-    const DataRanks ranks(rank, layout.ranks(), layout.shards);
-    StepGroups own = ranks.connect(groups.of(rank));
+  const auto failures = on_ranks(layout, [&](int rank, const DataRanks& ranks, StepGroups own) {
     Communicator& scatter = *own.scatter;
     Rig rig(c.config, share_of(c.choices, layout, rank), {}, std::move(own), ranks.share());
     rig.step(0);

@@ -31,6 +31,12 @@ void expect_named(std::vector<Started>& ranks, std::size_t victim, const std::st
   }
 }
 
+/// When all have said that they are ready.
+void signal_one(std::vector<Started>& ranks, std::size_t victim, int signal) {
+  for (const Started& rank : ranks) ASSERT_TRUE(rank.says("ready"));
+  ranks[victim].signal(signal);
+}
+
 TEST(WorldProcessesTest, CommunicateInLines) {
   for (int world = 1; world <= 4; ++world) {
     std::vector<Started> ranks = start(world, world, {"collectives"});
@@ -63,29 +69,25 @@ TEST(WorldProcessesTest, CommunicateBetweenHosts) {
 
 TEST(WorldProcessesTest, ARankThatIsKilledInACollective) {
   std::vector<Started> ranks = start(4, 4, {"endless"});
-  for (const Started& rank : ranks) ASSERT_TRUE(rank.says("ready"));
-  ranks[2].signal(SIGKILL);
+  ASSERT_NO_FATAL_FAILURE(signal_one(ranks, 2, SIGKILL));
   expect_named(ranks, 2, "rank 2 (process");
 }
 
 TEST(WorldProcessesTest, TheRankThatServesIsKilled) {
   std::vector<Started> ranks = start(3, 3, {"endless"});
-  for (const Started& rank : ranks) ASSERT_TRUE(rank.says("ready"));
-  ranks[0].signal(SIGKILL);
+  ASSERT_NO_FATAL_FAILURE(signal_one(ranks, 0, SIGKILL));
   expect_named(ranks, 0, "rank 0 has ended");
 }
 
 TEST(WorldProcessesTest, ARankThatIsStopped) {
   std::vector<Started> ranks = start(3, 3, {"endless", "silence=1000"});
-  for (const Started& rank : ranks) ASSERT_TRUE(rank.says("ready"));
-  ranks[1].signal(SIGSTOP);
+  ASSERT_NO_FATAL_FAILURE(signal_one(ranks, 1, SIGSTOP));
   expect_named(ranks, 1, "nothing was heard of it");
 }
 
 TEST(WorldProcessesTest, TheRankThatServesIsStopped) {
   std::vector<Started> ranks = start(3, 3, {"endless", "silence=1000"});
-  for (const Started& rank : ranks) ASSERT_TRUE(rank.says("ready"));
-  ranks[0].signal(SIGSTOP);
+  ASSERT_NO_FATAL_FAILURE(signal_one(ranks, 0, SIGSTOP));
   expect_named(ranks, 0, "nothing was heard of the rendezvous");
 }
 
@@ -102,8 +104,7 @@ TEST(WorldProcessesTest, ARankThatHangsUnderTheWatchdogOfOthers) {
 
 TEST(WorldProcessesTest, ARankThatIsStoppedUnderTheWatchdogOfOthers) {
   std::vector<Started> ranks = start(3, 3, {"endless", "watch=3000"});
-  for (const Started& rank : ranks) ASSERT_TRUE(rank.says("ready"));
-  ranks[1].signal(SIGSTOP);
+  ASSERT_NO_FATAL_FAILURE(signal_one(ranks, 1, SIGSTOP));
   expect_named(ranks, 1, "was lost: it does not answer; rank ");
 }
 
@@ -122,8 +123,7 @@ TEST(WorldProcessesTest, AnExceptionThatNobodyReports) {
 /// Whom a communicator does not connect may end it all the same.
 TEST(WorldProcessesTest, ARankOfAnotherLine) {
   std::vector<Started> ranks = start(4, 4, {"lines"});
-  for (const Started& rank : ranks) ASSERT_TRUE(rank.says("ready"));
-  ranks[3].signal(SIGKILL);
+  ASSERT_NO_FATAL_FAILURE(signal_one(ranks, 3, SIGKILL));
   for (const std::size_t other : {0, 1, 2}) {
     EXPECT_EQ(ranks[other].wait(), 3) << ranks[other].output();
     EXPECT_TRUE(says(ranks[other].output(), "rank 3 (process"));
