@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "core/base/master_format.h"
 #include "core/base/stochastic_rounding.h"
 #include "core/ops/common.h"
 
@@ -34,6 +35,11 @@ namespace megatrain::ops {
 /// its bf16 can show, and v would stand still. No moment becomes infinite: v by the minimum, which
 /// only gradients near kLargestClippedNorm (core/optim/clip.h) could reach, and m because it is an
 /// average of gradients below that, 19 orders of magnitude away.
+///
+/// Masters that are kept as bf16 are rounded the same way, with random bits of their own
+/// (for_weights()), below 2^16: what a step changes is most often less than half of what they can
+/// show.
+///   p = round_by_chance(clamp(p, +-kLargestBfloat16), r)
 struct AdamWCoefficients {
   float clip = 1;
   float decay = 1;
@@ -43,26 +49,30 @@ struct AdamWCoefficients {
   float step_size = 0;     ///< lr / (1 - beta1^t)
   float inv_sqrt_bc2 = 1;  ///< 1 / sqrt(1 - beta2^t)
   float eps = 0;
-  std::uint64_t rounding_key = 0;  ///< for moments that are kept as bf16: rounding_key()
+  std::uint64_t rounding_key = 0;  ///< for states that are kept as bf16: rounding_key()
 };
+
+/// The key by which masters are rounded, of the one for moments.
+constexpr std::uint64_t for_weights(std::uint64_t rounding_key) { return mix_bits(rounding_key); }
 
 /// A contiguous range of elements of one tensor group; the arrays do not overlap, each is aligned
 /// to its element.
 struct AdamWSlice {
   Index count = 0;
-  std::byte* weights = nullptr;       ///< bf16 with `remainder`, else fp32
-  std::int16_t* remainder = nullptr;  ///< nullptr: weights are fp32 masters
+  std::byte* weights = nullptr;       ///< weight_type(master)
+  std::int16_t* remainder = nullptr;  ///< of split masters, else nullptr
   std::byte* exp_avg = nullptr;       ///< both moments: `moment_type`
   std::byte* exp_avg_sq = nullptr;
   const std::byte* gradient = nullptr;
   DType gradient_type = DType::bf16;
   DType moment_type = DType::f32;
+  MasterFormat master = MasterFormat::fp32;
   /// Where the first element lies in the whole slab of its unit, of which other ranks may hold the
   /// rest: what is random depends on it, and so on no cut.
   Index position = 0;
 
   /// Bytes of an element's weight, without the remainder.
-  [[nodiscard]] Index weight_bytes() const { return remainder != nullptr ? 2 : 4; }
+  [[nodiscard]] Index weight_bytes() const { return size_of(weight_type(master)); }
 
   /// Elements [first, first + elements) of this slice.
   [[nodiscard]] AdamWSlice part(Index first, Index elements) const {
@@ -92,9 +102,8 @@ struct AdamWSlice {
 
 /// Bytes of an element that an update reads and writes: masters and moments both ways, and the
 /// gradient.
-constexpr Index adamw_traffic(DType moment_type, DType gradient_type) {
-  constexpr Index kMaster = 4;
-  return 2 * (kMaster + 2 * size_of(moment_type)) + size_of(gradient_type);
+constexpr Index adamw_traffic(MasterFormat master, DType moment_type, DType gradient_type) {
+  return 2 * (master_bytes(master) + 2 * size_of(moment_type)) + size_of(gradient_type);
 }
 
 /// Updates weights and moments of a slice in place: what the host's update does, for states that

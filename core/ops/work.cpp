@@ -74,8 +74,9 @@ struct WorkOf {
     return {.bytes = double(op.count) * double(size_of(DType::f32) + size_of(op.wire_type))};
   }
   Work operator()(const AdamW& op) const {
-    return {.bytes = double(op.slice.count) *
-                     double(adamw_traffic(op.slice.moment_type, op.slice.gradient_type))};
+    return {.bytes =
+                double(op.slice.count) * double(adamw_traffic(op.slice.master, op.slice.moment_type,
+                                                              op.slice.gradient_type))};
   }
   Work operator()(const DeviceCopy& op) const { return {.bytes = 2.0 * double(op.bytes)}; }
 };

@@ -33,7 +33,7 @@ HWY_INLINE void rewrite(void* array, Index step, Vector change) {
 }
 
 /// A step is a vector of 2-byte elements, so two vectors of 4-byte ones.
-template <bool kSplit, Index kGradientVectors, Index kMomentVectors>
+template <MasterFormat kMaster, Index kGradientVectors, Index kMomentVectors>
 void read_and_write_piece(const AdamWSlice& slice, std::uint64_t mask) {
   const Words d;
   const Vector changed = hn::Set(d, mask);
@@ -44,30 +44,39 @@ void read_and_write_piece(const AdamWSlice& slice, std::uint64_t mask) {
     if constexpr (kGradientVectors == 2)
       change = hn::Or(change, hn::LoadU(d, vector_at(gradient, step * 2 + 1)));
     change = hn::And(change, changed);
-    rewrite<kSplit ? 1 : 2>(slice.weights, step, change);
-    if constexpr (kSplit) rewrite<1>(slice.remainder, step, change);
+    rewrite<size_of(weight_type(kMaster)) / 2>(slice.weights, step, change);
+    if constexpr (remainder_bytes(kMaster) > 0) rewrite<1>(slice.remainder, step, change);
     rewrite<kMomentVectors>(slice.exp_avg, step, change);
     rewrite<kMomentVectors>(slice.exp_avg_sq, step, change);
   }
 }
 
-template <bool kSplit, Index kGradientVectors>
+template <MasterFormat kMaster, Index kGradientVectors>
 void read_and_write_moments(const AdamWSlice& slice, std::uint64_t mask) {
   if (slice.moment_type == DType::bf16)
-    read_and_write_piece<kSplit, kGradientVectors, 1>(slice, mask);
+    read_and_write_piece<kMaster, kGradientVectors, 1>(slice, mask);
   else
-    read_and_write_piece<kSplit, kGradientVectors, 2>(slice, mask);
+    read_and_write_piece<kMaster, kGradientVectors, 2>(slice, mask);
+}
+
+template <MasterFormat kMaster>
+void read_and_write_masters(const AdamWSlice& slice, std::uint64_t mask) {
+  if (slice.gradient_type == DType::bf16)
+    read_and_write_moments<kMaster, 1>(slice, mask);
+  else
+    read_and_write_moments<kMaster, 2>(slice, mask);
 }
 
 /// @param mask  the bits that change: a compiler that knew of none would leave the loop out
 void read_and_write_any(const AdamWSlice& slice, std::uint64_t mask) {
-  const bool bf16_gradient = slice.gradient_type == DType::bf16;
-  if (slice.remainder)
-    bf16_gradient ? read_and_write_moments<true, 1>(slice, mask)
-                  : read_and_write_moments<true, 2>(slice, mask);
-  else
-    bf16_gradient ? read_and_write_moments<false, 1>(slice, mask)
-                  : read_and_write_moments<false, 2>(slice, mask);
+  switch (slice.master) {
+    case MasterFormat::split:
+      return read_and_write_masters<MasterFormat::split>(slice, mask);
+    case MasterFormat::fp32:
+      return read_and_write_masters<MasterFormat::fp32>(slice, mask);
+    case MasterFormat::bf16:
+      return read_and_write_masters<MasterFormat::bf16>(slice, mask);
+  }
 }
 
 }  // namespace megatrain::HWY_NAMESPACE

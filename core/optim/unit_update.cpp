@@ -78,6 +78,7 @@ AdamWSlice states_of(const HostStore& store, Index unit) {
   states.exp_avg = store.exp_avg(unit);
   states.exp_avg_sq = store.exp_avg_sq(unit);
   states.moment_type = store.moment_type();
+  states.master = store.master_format();
   return states;
 }
 

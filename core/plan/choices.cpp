@@ -120,10 +120,9 @@ void validate(const Choices& choices, const Model& model) {
       choices.micro_batch.sequence > model.config().max_positions)
     throw UserError(fmt::format("sequences of {} tokens, but the model has {} learned positions",
                                 choices.micro_batch.sequence, model.config().max_positions));
-  const bool wire_matches =
-      (choices.compute.type == DType::f32) == (choices.master == MasterFormat::fp32);
-  if (!wire_matches)
-    throw UserError("fp32 masters stream as fp32 (--compute fp32), split ones as bf16");
+  if (choices.compute.type != weight_type(choices.master))
+    throw UserError(
+        "plain fp32 masters stream as fp32 (--compute fp32), split ones and bf16 as bf16");
 }
 
 std::string world_text(const Slicing& slicing, Index replicas) {
@@ -144,6 +143,7 @@ std::string numerics_key(const Choices& choices, const Model& model, std::string
                    c.heads, c.kv_heads, c.head_dim, c.intermediate, c.vocabulary));
   line("compute", name(choices.compute.type));
   line("wire", name(choices.wire()));
+  line("masters", name(choices.master));
   line("moments", name(choices.moments));
   line("sequence", choices.micro_batch.sequence);
   line("micro-batch", choices.micro_batch.batch);

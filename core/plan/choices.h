@@ -69,9 +69,7 @@ struct Choices {
     return purpose == Purpose::generate ? StoreContents::weights : StoreContents::training;
   }
   /// Bytes an element of what only updates write: both moments, and a split master's remainder.
-  [[nodiscard]] Index state_bytes() const {
-    return 2 * size_of(moments) + (master == MasterFormat::split ? 2 : 0);
-  }
+  [[nodiscard]] Index state_bytes() const { return 2 * size_of(moments) + remainder_bytes(master); }
   [[nodiscard]] bool updates_on_device(Index unit) const { return unit < device_states; }
   [[nodiscard]] Index ranks() const { return slicing.count * replicas; }
   /// Of this rank.

@@ -76,7 +76,8 @@ void ListWriter::update_on_device(Index unit) {
   const BufferId state = layout_.device_state[Layout::at(unit)];
   const ops::Work work = ops::work_of(ops::AdamW{.slice = {.count = elements,
                                                            .gradient_type = choices_.wire(),
-                                                           .moment_type = choices_.moments},
+                                                           .moment_type = choices_.moments,
+                                                           .master = choices_.master},
                                                  .coefficients = {}});
   add({.op = OpCode::device_update,
        .unit = id(unit),

@@ -20,7 +20,7 @@ struct Field {
   bool of_ranks = false;                ///< files that lack it have the assumed one
 };
 
-constexpr std::array<Field, 17> kFields = {
+constexpr std::array<Field, 18> kFields = {
     {{"flops", &Rates::flops},
      {"attention", &Rates::attention, &Rates::flops},
      {"attention_backward", &Rates::attention_backward, &Rates::flops},
@@ -30,6 +30,7 @@ constexpr std::array<Field, 17> kFields = {
      {"to_host", &Rates::to_host},
      {"update", &Rates::update},
      {"update_bf16_moments", &Rates::update_bf16_moments, &Rates::update},
+     {"update_bf16_masters", &Rates::update_bf16_masters},  // 1 where it is lacking
      {"to_device_beside", &Rates::to_device_beside},
      {"to_host_beside", &Rates::to_host_beside},
      {"update_beside", &Rates::update_beside},
@@ -63,9 +64,14 @@ Rates assumed_rates(DeviceKind kind, DType compute) {
     rates.to_device = rates.to_host = 54e9;
     rates.update = 5e9;
     // By the bytes that it reads and writes, which is what it takes the time of there.
-    rates.update_bf16_moments = rates.update *
-                                static_cast<double>(ops::adamw_traffic(DType::f32, compute)) /
-                                static_cast<double>(ops::adamw_traffic(DType::bf16, compute));
+    const auto traffic = [&](MasterFormat master, DType moments) {
+      return static_cast<double>(ops::adamw_traffic(master, moments, compute));
+    };
+    const MasterFormat whole = whole_masters(compute);
+    rates.update_bf16_moments =
+        rates.update * traffic(whole, DType::f32) / traffic(whole, DType::bf16);
+    rates.update_bf16_masters =
+        traffic(whole, DType::f32) / traffic(MasterFormat::bf16, DType::f32);
     rates.to_device_beside = 0.58;
     rates.to_host_beside = 0.86;
     rates.update_beside = 0.72;

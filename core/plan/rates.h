@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <string>
 
+#include "core/base/master_format.h"
 #include "core/device/device.h"
 
 namespace megatrain {
@@ -24,6 +25,7 @@ struct Rates {
   double to_host = 0;              ///< device to host copies, bytes/s
   double update = 0;               ///< AdamW with moments in fp32, elements/s
   double update_bf16_moments = 0;  ///< and in bf16
+  double update_bf16_masters = 1;  ///< times as fast with masters in bf16
   // All three share the host's memory. What is left of each while copies go both ways and AdamW
   // runs, a part of the rate above:
   double to_device_beside = 1;
@@ -37,8 +39,9 @@ struct Rates {
   double network = 0;      ///< what a rank receives from its replicas, bytes/s
   double host_memory = 0;  ///< copies of all ranks of a machine together, each way, bytes/s
 
-  [[nodiscard]] double update_of(DType moments) const {
-    return moments == DType::bf16 ? update_bf16_moments : update;
+  [[nodiscard]] double update_of(MasterFormat master, DType moments) const {
+    const double whole = moments == DType::bf16 ? update_bf16_moments : update;
+    return master == MasterFormat::bf16 ? whole * update_bf16_masters : whole;
   }
 };
 
@@ -50,8 +53,8 @@ Rates assumed_rates(DeviceKind kind, DType compute);
 Rates shared_by(Rates rates, Index ranks);
 
 /// Reads "name = value" lines. Older files lack some: attention is then as fast as matrix products,
-/// slabs are walked like activations, updates with moments in bf16 are as fast as with fp32, and
-/// copies and updates do not slow each other. @throws UserError naming the file and line
+/// slabs are walked like activations, updates with moments or masters in bf16 are as fast as with
+/// fp32, and copies and updates do not slow each other. @throws UserError naming the file and line
 Rates read_rates(const std::filesystem::path& file);
 /// What read_rates reads.
 std::string format_rates(const Rates& rates);

@@ -83,7 +83,7 @@ class Simulator {
   Simulator(const Plan& plan, const Rates& alone)
       : body_(plan.body),
         rates_(shared_by(alone, plan.choices.slicing.count)),
-        update_rate_(rates_.update_of(plan.choices.moments)),
+        update_rate_(rates_.update_of(plan.choices.master, plan.choices.moments)),
         previous_(body_.instructions.size()),
         finish_(body_.instructions.size()) {
     // The first begins cold and knows nothing of how the host is used; the second has an idea of

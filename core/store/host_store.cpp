@@ -23,8 +23,6 @@ std::vector<Index> unit_offsets(const Model& model, const Slicing& slicing) {
   return offsets;
 }
 
-Index weight_bytes(MasterFormat master) { return master == MasterFormat::split ? 2 : 4; }
-
 }  // namespace
 
 StoreBytes store_bytes(const Model& model, MasterFormat master, Index gradient_bytes,
@@ -33,9 +31,9 @@ StoreBytes store_bytes(const Model& model, MasterFormat master, Index gradient_b
   const Index elements = unit_offsets(model, slicing).back();
   (void)checked_mul(elements, 20);  // the most that an element takes: the sums below fit
   StoreBytes bytes;
-  bytes.weights = elements * weight_bytes(master);
+  bytes.weights = elements * size_of(weight_type(master));
   if (contents == StoreContents::weights) return bytes;
-  bytes.remainder = master == MasterFormat::split ? elements * Index{sizeof(std::int16_t)} : 0;
+  bytes.remainder = elements * remainder_bytes(master);
   bytes.gradient = elements * gradient_bytes;
   bytes.exp_avg = elements * size_of(moments);
   bytes.exp_avg_sq = elements * size_of(moments);
@@ -137,7 +135,7 @@ ElementRange HostStore::held(Index unit, const ParamDesc& param) const {
 }
 
 std::byte* HostStore::weights(Index unit) const {
-  return state_->slab(state_->weights, unit, weight_bytes(state_->master));
+  return state_->slab(state_->weights, unit, size_of(weight_type(state_->master)));
 }
 std::int16_t* HostStore::remainder(Index unit) const {
   return reinterpret_cast<std::int16_t*>(
@@ -162,7 +160,7 @@ void HostStore::read_master(Index unit, const ParamDesc& param, Index first,
     return;
   }
   const auto* high = reinterpret_cast<const bfloat16*>(state_->weights.data()) + begin;
-  if (state_->contents == StoreContents::weights) {
+  if (state_->remainder.data() == nullptr) {
     for (float& value : values) value = to_float(*high++);
     return;
   }
@@ -185,7 +183,7 @@ void HostStore::write_master(Index unit, const ParamDesc& param, Index first,
     return;
   }
   auto* high = reinterpret_cast<bfloat16*>(state_->weights.data()) + begin;
-  if (state_->contents == StoreContents::weights) {
+  if (state_->remainder.data() == nullptr) {
     for (const float value : values) *high++ = split_master(value).high;
     return;
   }

@@ -7,6 +7,7 @@
 #include <memory>
 #include <span>
 
+#include "core/base/master_format.h"
 #include "core/base/thread_pool.h"
 #include "core/device/device.h"
 #include "core/model/model.h"
@@ -14,15 +15,6 @@
 #include "core/store/slicing.h"
 
 namespace megatrain {
-
-/// How the master weights are kept.
-enum class MasterFormat : std::uint8_t {
-  /// fp32, kept as the bf16 value nearest to it (ties away from zero), which is what streams, and
-  /// the int16 difference of the bit patterns (core/base/split_master.h). Exact for every finite
-  /// fp32 whose bf16 is finite.
-  split,
-  fp32,  ///< plain fp32; fp32 is what streams (--compute fp32)
-};
 
 /// What is held of a model.
 enum class StoreContents : std::uint8_t {
@@ -78,7 +70,7 @@ class HostStore {
 
   // Slices of a unit's slabs: element ParamDesc::offset of the slab is that of the slice less
   // slicing().begin(). What is not held is nullptr.
-  [[nodiscard]] std::byte* weights(Index unit) const;       ///< bf16 (split) or fp32
+  [[nodiscard]] std::byte* weights(Index unit) const;       ///< weight_type(master_format())
   [[nodiscard]] std::int16_t* remainder(Index unit) const;  ///< training with split masters
   [[nodiscard]] std::byte* gradient(Index unit) const;      ///< gradient_bytes an element
   [[nodiscard]] std::byte* exp_avg(Index unit) const;       ///< both moments: moment_type()
@@ -86,9 +78,9 @@ class HostStore {
 
   /// Reads or writes the fp32 master of elements [first, first + values.size()) of a parameter, all
   /// of them held.
-  /// Where only split weights are held, the master is the bf16 that streams, and writing rounds to
-  /// it as split_master does. Threads may work on different elements at once.
-  /// @throws UserError naming the first value that is not finite or whose bf16 is not; in both
+  /// Where only the bf16 that streams is held, it is the master, and writing rounds to it as
+  /// split_master does. Threads may work on different elements at once.
+  /// @throws UserError naming the first value that is not finite or whose bf16 is not; in all
   ///         formats, and before anything is written
   void read_master(Index unit, const ParamDesc& param, Index first, std::span<float> values) const;
   void write_master(Index unit, const ParamDesc& param, Index first, std::span<const float> values);

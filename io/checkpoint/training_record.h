@@ -14,6 +14,8 @@ namespace megatrain::io {
 inline constexpr std::string_view kTrainingName = "training.json";
 /// The option that says how moments are kept, by the name of a DType. Absent: fp32.
 inline constexpr std::string_view kMomentsOption = "moments";
+/// The option that says what masters can hold: "fp32" or "bf16". Files hold fp32. Absent: fp32.
+inline constexpr std::string_view kMastersOption = "masters";
 
 struct TrainingRecord {
   TrainState state;

@@ -96,6 +96,7 @@ std::string to_json(const RunOptions& options, const ModelSource& source, const 
       .member("parameters", model.whole_parameter_count())
       .member("device", megatrain::name(machine.kind))
       .member("compute", megatrain::name(machine.compute))
+      .member("masters", megatrain::name(choices.master))
       .member("moments", megatrain::name(choices.moments))
       .member("ranks", choices.ranks() * model.partition().count)
       .member("tensor_parallel", model.partition().count)

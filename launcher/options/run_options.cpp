@@ -195,22 +195,33 @@ std::vector<Option> ranks_table(RunOptions& o) {
   };
 }
 
-Option moments_option(MachineOptions& o) {
-  return {std::string(io::kMomentsOption),
-          kOptimizer,
-          "TYPE",
-          "How AdamW's moments are kept; bf16 (rounded by chance, so that averages move) takes 4 "
-          "bytes a parameter less of memory and of a checkpoint, and updates read and write less",
-          &o.moments,
-          {"fp32", "bf16"}};
+/// How the states are kept that an update writes.
+std::vector<Option> state_table(MachineOptions& o) {
+  return {
+      {std::string(io::kMomentsOption),
+       kOptimizer,
+       "TYPE",
+       "How AdamW's moments are kept; bf16 (rounded by chance, so that averages move) takes 4 "
+       "bytes a parameter less of memory and of a checkpoint, and updates read and write less",
+       &o.moments,
+       {"fp32", "bf16"}},
+      {std::string(io::kMastersOption),
+       kOptimizer,
+       "TYPE",
+       "How the weights are kept that updates change; bf16 (rounded by chance, so that small "
+       "changes count) takes 2 bytes a parameter less of memory; needs --compute bf16",
+       &o.masters,
+       {"fp32", "bf16"}},
+  };
 }
 
 /// Options that decide what is learned. What else decides bits is in the numerics key.
 void mark_decisive(std::vector<Option>& table) {
   static constexpr std::string_view kNames[] = {
-      "val-fraction", "steps",    "seq-len", "batch-tokens", "lr",
-      "min-lr",       "schedule", "warmup",  "clip",         "seed",
-      "weight-decay", "beta1",    "beta2",   "eps",          io::kMomentsOption};
+      "val-fraction", "steps",  "seq-len",          "batch-tokens",
+      "lr",           "min-lr", "schedule",         "warmup",
+      "clip",         "seed",   "weight-decay",     "beta1",
+      "beta2",        "eps",    io::kMomentsOption, io::kMastersOption};
   for (Option& option : table)
     option.decisive = std::ranges::find(kNames, option.name) != std::end(kNames);
 }
@@ -339,8 +350,8 @@ std::vector<Option> shared_table(RunOptions& o) {
               {},
               1.0},
              {"eps", kOptimizer, "EPS", "AdamW's epsilon", &o.eps, {}, kSmallestEps, 1.0},
-             moments_option(o.machine),
          });
+  append(table, state_table(o.machine));
   append(table, machine_table(o.machine));
   append(table, choice_table(o));
   append(table,
@@ -477,7 +488,7 @@ std::vector<Option> bench_table(BenchOptions& o) {
   table.front().required = false;  // it has a default
   append(table, batch_table(o.run));
   append(table, machine_table(o.run.machine));
-  table.push_back(moments_option(o.run.machine));
+  append(table, state_table(o.run.machine));
   append(table, choice_table(o.run));
   append(table,
          {

@@ -18,7 +18,8 @@ struct MachineOptions {
   std::optional<ByteCount> host_memory;    ///< absent: what is available
   Index threads = 0;                       ///< 0: one a usable core, less one beside a GPU
   std::optional<std::string> compute;      ///< "fp32", "bf16"; absent: the faster one
-  std::string moments = "fp32";            ///< "fp32", "bf16"; of AdamW, where one trains
+  std::string masters = "fp32";            ///< "fp32", "bf16"; where one trains
+  std::string moments = "fp32";            ///< the same, of AdamW
   bool deterministic = false;
 };
 

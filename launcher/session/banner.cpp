@@ -36,9 +36,12 @@ std::string bound_text(const Simulation& simulation) {
   return "?";
 }
 
-/// "bf16, rounded by chance".
-std::string moments_text(DType moments) {
-  return fmt::format("{}{}", name(moments), moments == DType::bf16 ? ", rounded by chance" : "");
+std::string states_text(MasterFormat master, DType moments) {
+  const auto rounded = [](bool bf16) { return bf16 ? ", rounded by chance" : ""; };
+  return fmt::format("masters in {}{}; AdamW's moments in {}{}",
+                     master == MasterFormat::split ? "split fp32" : name(master),
+                     rounded(master == MasterFormat::bf16), name(moments),
+                     rounded(moments == DType::bf16));
 }
 
 void print_banner(Console& console, const ModelSource& source, const Model& model,
@@ -54,9 +57,7 @@ void print_banner(Console& console, const ModelSource& source, const Model& mode
   console.line(fmt::format("device: {} ({}), {}; computes in {}", machine.name, name(machine.kind),
                            describe(machine.threads), name(machine.compute)));
   for (const std::string& note : machine.notes) console.line("  " + note);
-  console.line(fmt::format("states: {} masters, AdamW's moments in {}",
-                           choices.master == MasterFormat::split ? "split fp32" : "fp32",
-                           moments_text(choices.moments)));
+  console.line(fmt::format("states: {}", states_text(choices.master, choices.moments)));
   console.line(fmt::format("plan: {}", describe(choices, model)));
   for (const std::string& note : plans.notes) console.line("  " + note);
   const Index store = plan_bytes(model, choices).store;

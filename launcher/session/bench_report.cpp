@@ -92,10 +92,12 @@ void write_ceilings(io::JsonWriter& json, const BenchReport& report) {
       .member("to_device_beside", c.rates.to_device_beside)
       .member("to_host_beside", c.rates.to_host_beside)
       .member("update_beside", c.rates.update_beside)
+      .member("masters", megatrain::name(report.choices.master))
       .member("moments", megatrain::name(report.choices.moments))
       .member("update_elements_per_second", c.update.elements)
       .member("update_elements_per_second_fp32_moments", c.rates.update)
       .member("update_elements_per_second_bf16_moments", c.rates.update_bf16_moments)
+      .member("update_with_bf16_masters", c.rates.update_bf16_masters)
       .member("update_bytes_per_second", c.update.bandwidth)
       .member("host_read_write_bytes_per_second", c.update.read_write)
       .member("update_of_read_write", c.update.of_bandwidth())
@@ -203,10 +205,12 @@ std::string ceilings_text(const BenchReport& report) {
   text += fmt::format("copies             {} to the device, {} to the host, {} both at once\n",
                       gigabytes(r.to_device), gigabytes(r.to_host), gigabytes(c.copies.both_ways));
   text += fmt::format(
-      "AdamW on the host  {:.1f} million elements/s with moments in {}, {} of memory traffic, "
+      "AdamW on the host  {:.1f} million elements/s with masters in {}, moments in {}, {} of "
+      "memory traffic, "
       "{:.2f} of the {} that {} of states are read and written with\n",
-      c.update.elements / 1e6, name(report.choices.moments), gigabytes(c.update.bandwidth),
-      c.update.of_bandwidth(), gigabytes(c.update.read_write), format_bytes(c.update.bytes));
+      c.update.elements / 1e6, name(report.choices.master), name(report.choices.moments),
+      gigabytes(c.update.bandwidth), c.update.of_bandwidth(), gigabytes(c.update.read_write),
+      format_bytes(c.update.bytes));
   text += fmt::format("all three at once  {:.2f}, {:.2f} and {:.2f} of that\n", r.to_device_beside,
                       r.to_host_beside, r.update_beside);
   text += fmt::format("launch             {:.2f} us", r.launch * 1e6);

@@ -69,7 +69,11 @@ void choose_compute(Machine& machine, const MachineOptions& options) {
           "computes in {}, because this processor has {}bf16 matrix units (--compute chooses)",
           megatrain::name(machine.compute), machine.compute == DType::bf16 ? "" : "no "));
   }
-  machine.master = machine.compute == DType::bf16 ? MasterFormat::split : MasterFormat::fp32;
+  machine.master = options.masters == "bf16" ? MasterFormat::bf16 : whole_masters(machine.compute);
+  if (weight_type(machine.master) != machine.compute)
+    throw UserError(
+        "--masters bf16 keeps what streams in bf16, but this run computes in fp32. Give --compute "
+        "bf16, or leave --masters out");
   machine.moments = options.moments == "bf16" ? DType::bf16 : DType::f32;
 }
 

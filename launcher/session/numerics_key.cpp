@@ -29,7 +29,9 @@ NamedValues parse(std::string_view text, const std::string& source) {
                       source, io::quote(line)));
     lines.emplace_back(line.substr(0, equals), line.substr(equals + 3));
   }
-  if (find_value(lines, "moments") == nullptr) lines.emplace_back("moments", "fp32");
+  // Written before there was a choice.
+  for (const std::string_view format : {"masters", "moments"})
+    if (find_value(lines, format) == nullptr) lines.emplace_back(format, "fp32");
   return lines;
 }
 

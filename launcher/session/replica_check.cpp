@@ -20,7 +20,7 @@ void add_states(io::ChecksumStream& sum, const HostStore& store, Index unit, Ind
     sum.add({static_cast<const std::byte*>(slice) + first * element,
              static_cast<std::size_t>(count * element)});
   };
-  add(store.weights(unit), store.master_format() == MasterFormat::split ? 2 : 4);
+  add(store.weights(unit), size_of(weight_type(store.master_format())));
   add(store.remainder(unit), sizeof(std::int16_t));
   add(store.exp_avg(unit), size_of(store.moment_type()));
   add(store.exp_avg_sq(unit), size_of(store.moment_type()));

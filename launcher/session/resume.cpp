@@ -17,8 +17,9 @@ namespace fs = std::filesystem;
 
 namespace {
 constexpr std::string_view kNotGiven = "not given";
-/// Also a line of the key, and a name in --accept-change.
+/// Formats of states. Also lines of the key, and names in --accept-change.
 constexpr std::string_view kMoments = io::kMomentsOption;
+constexpr std::string_view kFormats[] = {io::kMastersOption, kMoments};
 
 /// As it is where that is harmless, else quoted.
 std::string shown(const std::string& text) {
@@ -48,8 +49,9 @@ struct Resume::Point {
                                          (folder / io::kTrainingName).string())) {
     io::check_record(checkpoint.manifest(), record, folder);
     // Written before there was a choice.
-    if (find_value(record.options, kMoments) == nullptr)
-      record.options.emplace_back(kMoments, name(DType::f32));
+    for (const std::string_view format : kFormats)
+      if (find_value(record.options, format) == nullptr)
+        record.options.emplace_back(format, name(DType::f32));
   }
 };
 
@@ -134,7 +136,8 @@ std::optional<SavedKey> Resume::key(const std::vector<std::string>& accepted) co
   if (std::ranges::find(accepted, kNumerics) != accepted.end()) return std::nullopt;
   SavedKey key = parse_key(record().numerics_key, folder().string(),
                            fmt::format("accept other bits by --accept-change {}", kNumerics));
-  if (std::ranges::find(accepted, kMoments) != accepted.end()) key.free.emplace_back(kMoments);
+  for (const std::string_view format : kFormats)
+    if (std::ranges::find(accepted, format) != accepted.end()) key.free.emplace_back(format);
   return key;
 }
 

@@ -82,9 +82,9 @@ std::vector<std::byte> slabs(const HostStore& store) {
       const auto* begin = static_cast<const std::byte*>(data);
       all.insert(all.end(), begin, begin + bytes);
     };
-    const bool split = store.master_format() == MasterFormat::split;
-    add(store.weights(unit), elements * (split ? 2 : 4));
-    if (split) add(store.remainder(unit), elements * 2);
+    const MasterFormat master = store.master_format();
+    add(store.weights(unit), elements * size_of(weight_type(master)));
+    add(store.remainder(unit), elements * remainder_bytes(master));
     add(store.exp_avg(unit), elements * size_of(store.moment_type()));
     add(store.exp_avg_sq(unit), elements * size_of(store.moment_type()));
   }

@@ -39,19 +39,20 @@ void triad(benchmark::State& state) {
   report(state, 16);  // with the read that precedes an ordinary store
 }
 
-void adamw(benchmark::State& state, const AdamWKernel& kernel, bool split, DType gradient,
+void adamw(benchmark::State& state, const AdamWKernel& kernel, MasterFormat master, DType gradient,
            DType moments) {
   ThreadPool pool(static_cast<int>(state.range(0)));
   std::vector<float> weights(kElements, 1.0F), m(kElements), v(kElements), g(kElements);
-  std::vector<std::int16_t> remainder(split ? kElements : 0);
+  std::vector<std::int16_t> remainder(master == MasterFormat::split ? kElements : 0);
   const AdamWSlice slice{kElements,
                          reinterpret_cast<std::byte*>(weights.data()),
-                         split ? remainder.data() : nullptr,
+                         remainder.data(),
                          reinterpret_cast<std::byte*>(m.data()),
                          reinterpret_cast<std::byte*>(v.data()),
                          reinterpret_cast<const std::byte*>(g.data()),
                          gradient,
-                         moments};
+                         moments,
+                         master};
   const AdamWCoefficients c = adamw_coefficients({}, 3e-4, 0.5, 10, true);
   for (auto _ : state) {
     pool.for_each(kElements / kUpdatePiece, [&](Index piece) {
@@ -59,7 +60,7 @@ void adamw(benchmark::State& state, const AdamWKernel& kernel, bool split, DType
     });
     benchmark::ClobberMemory();
   }
-  report(state, ops::adamw_traffic(moments, gradient));
+  report(state, ops::adamw_traffic(master, moments, gradient));
 }
 
 }  // namespace
@@ -74,14 +75,18 @@ int main(int argc, char** argv) {
   add(benchmark::RegisterBenchmark("triad", triad));
   for (const AdamWKernel& kernel : adamw_kernels()) {
     if (kernel.function == &adamw_update_portable) continue;
-    for (const bool split : {true, false})
+    for (const auto& [label, master] :
+         {std::pair{"/split/", MasterFormat::split}, std::pair{"/fp32/", MasterFormat::fp32},
+          std::pair{"/bf16/", MasterFormat::bf16}})
       for (const DType gradient : {DType::bf16, DType::f32})
         for (const DType moments : {DType::f32, DType::bf16})
           add(benchmark::RegisterBenchmark(
-              (std::string("adamw/") + kernel.name + (split ? "/split/" : "/fp32/") +
-               std::string(name(gradient)) + "/moments " + std::string(name(moments)))
+              (std::string("adamw/") + kernel.name + label + std::string(name(gradient)) +
+               "/moments " + std::string(name(moments)))
                   .c_str(),
-              [=](benchmark::State& state) { adamw(state, kernel, split, gradient, moments); }));
+              [=, master = master](benchmark::State& state) {
+                adamw(state, kernel, master, gradient, moments);
+              }));
   }
   benchmark::Initialize(&argc, argv);
   benchmark::RunSpecifiedBenchmarks();

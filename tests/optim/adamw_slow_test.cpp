@@ -93,6 +93,7 @@ TEST(AdamW, MoreThanTwoToThe31Elements) {
   slice.exp_avg = exp_avg.data();
   slice.exp_avg_sq = exp_avg_sq.data();
   slice.gradient = gradient.data();
+  slice.master = MasterFormat::split;
   auto* const g = reinterpret_cast<std::uint16_t*>(gradient.data());
   for (Index i = 0; i < kPeriod; ++i) g[i] = to_bfloat16(1e-3F * static_cast<float>(i % 97)).bits;
   for (Index i = 0; i < kTail; ++i)
@@ -117,7 +118,8 @@ TEST(AdamW, MoreThanTwoToThe31Elements) {
                             .exp_avg = reinterpret_cast<std::byte*>(m),
                             .exp_avg_sq = reinterpret_cast<std::byte*>(v),
                             .gradient = reinterpret_cast<const std::byte*>(expected_g),
-                            .gradient_type = DType::bf16};
+                            .gradient_type = DType::bf16,
+                            .master = MasterFormat::split};
   adamw_update_portable(expected, c);  // the tail's only update
   for (Index repeat = 1; repeat < kRepeats; ++repeat)
     adamw_update_portable(expected.part(0, 97), c);

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 
 #include "core/ops/cpu/adamw_kernels.h"
@@ -16,16 +17,21 @@ using ops::cpu::adamw_update_portable;
 using ops::cpu::AdamWKernel;
 
 struct Format {
-  bool split;
+  MasterFormat master;
   DType gradient, moments;
 };
-constexpr Format kFormats[] = {{true, DType::bf16, DType::f32},   {true, DType::f32, DType::f32},
-                               {false, DType::bf16, DType::f32},  {false, DType::f32, DType::f32},
-                               {true, DType::bf16, DType::bf16},  {true, DType::f32, DType::bf16},
-                               {false, DType::bf16, DType::bf16}, {false, DType::f32, DType::bf16}};
+constexpr auto kFormats = [] {
+  std::array<Format, 12> formats{};
+  std::size_t next = 0;
+  for (const MasterFormat master : {MasterFormat::split, MasterFormat::fp32, MasterFormat::bf16})
+    for (const DType gradient : {DType::bf16, DType::f32})
+      for (const DType moments : {DType::f32, DType::bf16})
+        formats[next++] = {master, gradient, moments};
+  return formats;
+}();
 
 SliceData data_of(const Format& format, Index count) {
-  return {count, format.split, format.gradient, format.moments};
+  return {count, format.master, format.gradient, format.moments};
 }
 
 AdamWCoefficients usual_coefficients(std::int64_t step = 3) {
@@ -58,8 +64,8 @@ TEST(AdamWKernels, SameBitsOnEveryTarget) {
         adamw_update_portable(expected.slice(), c);
         kernel.function(actual.slice(), c);
         ASSERT_TRUE(same_bits(expected, actual))
-            << kernel.name << " split " << format.split << " gradient " << name(format.gradient)
-            << " moments " << name(format.moments) << " step " << step;
+            << kernel.name << " masters " << name(format.master) << " gradient "
+            << name(format.gradient) << " moments " << name(format.moments) << " step " << step;
       }
     }
   }
@@ -67,7 +73,7 @@ TEST(AdamWKernels, SameBitsOnEveryTarget) {
 
 TEST(AdamWKernels, DenormalsAreKept) {
   for (const AdamWKernel& kernel : adamw_kernels()) {
-    SliceData data(64, false, DType::f32);
+    SliceData data(64, MasterFormat::fp32, DType::f32);
     const float tiny = std::bit_cast<float>(0x00000400U);
     for (std::size_t i = 0; i < 64; ++i) {
       data.set_weight(i, tiny);
@@ -135,7 +141,7 @@ struct Torch {
 
 TEST(AdamW, AgreesWithExactArithmeticAndWithTorch) {
   for (const Format format : kFormats) {
-    if (format.moments != DType::f32) continue;
+    if (format.moments != DType::f32 || format.master == MasterFormat::bf16) continue;
     for (const bool decays : {true, false}) {
       SliceData data = data_of(format, 5003);
       data.fill_usual(11);
@@ -204,8 +210,8 @@ TEST(AdamW, SlicingAndThreadsDoNotMatter) {
 
 TEST(AdamW, TinyUpdatesAreNotLost) {
   // 100 updates of about 6e-4: far below half a bf16 step at 1.0 (3.9e-3).
-  for (const bool split : {true, false}) {
-    SliceData data(40, split, DType::bf16);
+  for (const MasterFormat master : {MasterFormat::split, MasterFormat::fp32}) {
+    SliceData data(40, master, DType::bf16);
     for (std::size_t i = 0; i < 40; ++i) {
       data.set_weight(i, 1.0F);
       data.set_gradient(i, 1e-3F);
@@ -215,7 +221,7 @@ TEST(AdamW, TinyUpdatesAreNotLost) {
     for (std::int64_t t = 1; t <= 100; ++t)
       adamw_update(data.slice(), adamw_coefficients(options, 6e-4, 1, t, true));
     for (std::size_t i = 0; i < 40; ++i) EXPECT_NEAR(data.weight(i), 0.94, 1e-5);
-    if (split) {
+    if (master == MasterFormat::split) {
       EXPECT_NEAR(to_float({data.high[0]}), 0.94, 2e-3);
     }
   }
@@ -239,7 +245,7 @@ TEST(AdamW, AStandstillKeepsEveryWeight) {
   // lr 0: the weights go through the kernels' split and join unchanged. Every exponent, both
   // signs, a stride through the mantissas that hits all low bits.
   for (const AdamWKernel& kernel : adamw_kernels()) {
-    SliceData data(1 << 16, true, DType::bf16);
+    SliceData data(1 << 16, MasterFormat::split, DType::bf16);
     std::uint32_t bits = 0;
     for (std::size_t i = 0; i < (1 << 16); bits += 65521) {
       const auto value = std::bit_cast<float>(bits);
@@ -256,9 +262,11 @@ TEST(AdamW, WeightsSaturateInsteadOfOverflowing) {
   for (const AdamWKernel& kernel : adamw_kernels()) {
     for (const Format format : kFormats) {
       SliceData data = data_of(format, 37);
+      const bool bf16 = format.master == MasterFormat::bf16;
+      const float largest = bf16 ? kLargestBfloat16 : kLargestMaster;
       for (std::size_t i = 0; i < 37; ++i) {
         const float sign = i % 2 == 0 ? 1.0F : -1.0F;
-        data.set_weight(i, sign * kLargestMaster);
+        data.set_weight(i, sign * largest);
         data.set_moments(i, sign * -1e19F, 0);  // the longest step there can be
       }
       AdamWOptions options;
@@ -266,10 +274,10 @@ TEST(AdamW, WeightsSaturateInsteadOfOverflowing) {
       options.eps = kSmallestEps;
       kernel.function(data.slice(), adamw_coefficients(options, 1e6, 1, 1, true));
       for (std::size_t i = 0; i < 37; ++i) {
-        EXPECT_EQ(data.weight(i), i % 2 == 0 ? kLargestMaster : -kLargestMaster) << kernel.name;
+        EXPECT_EQ(data.weight(i), i % 2 == 0 ? largest : -largest) << kernel.name;
         EXPECT_TRUE(std::isfinite(data.first_moment(i)));
         EXPECT_TRUE(std::isfinite(data.second_moment(i)));
-        if (format.split) {
+        if (format.master != MasterFormat::fp32) {
           EXPECT_TRUE(std::isfinite(to_float({data.high[i]})));
         }
       }
@@ -279,7 +287,7 @@ TEST(AdamW, WeightsSaturateInsteadOfOverflowing) {
 
 TEST(AdamWKernels, NoBf16MomentIsRoundedToInfinity) {
   for (const AdamWKernel& kernel : adamw_kernels()) {
-    SliceData data(1000, true, DType::f32, DType::bf16);
+    SliceData data(1000, MasterFormat::split, DType::f32, DType::bf16);
     for (std::size_t i = 0; i < 1000; ++i) {
       data.set_moments(i, 0, kLargestBfloat16);
       data.set_gradient(i, 1.8447e19F);  // its square lies between the largest bf16 and fp32
@@ -297,7 +305,7 @@ TEST(AdamWKernels, NoBf16MomentIsRoundedToInfinity) {
 TEST(AdamW, WhatClipLetsThroughStaysFinite) {
   // The worst that passes: all of the largest norm in one element, up and down in turn.
   for (const DType moments : {DType::f32, DType::bf16}) {
-    SliceData data(1, true, DType::f32, moments);
+    SliceData data(1, MasterFormat::split, DType::f32, moments);
     data.set_weight(0, 1.0F);
     AdamWOptions options;
     options.beta1 = 0.99;

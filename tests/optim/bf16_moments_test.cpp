@@ -21,9 +21,9 @@ AdamWCoefficients coefficients(const AdamWOptions& options, std::int64_t step) {
 /// One step from the same moments again and again, each with the key of another step: their mean is
 /// what fp32 would have kept.
 TEST(Bf16Moments, AreRightInTheMean) {
-  SliceData exact(kElements, true, DType::bf16);
+  SliceData exact(kElements, MasterFormat::split, DType::bf16);
   exact.fill_usual(3);
-  SliceData start(kElements, true, DType::bf16, DType::bf16);
+  SliceData start(kElements, MasterFormat::split, DType::bf16, DType::bf16);
   start.fill_usual(3);
   for (std::size_t i = 0; i < kElements; ++i)  // both begin with what bf16 can hold
     exact.set_moments(i, start.first_moment(i), start.second_moment(i));
@@ -58,9 +58,9 @@ TEST(Bf16Moments, AreRightInTheMean) {
 TEST(Bf16Moments, FollowASlowAverageWhereRoundingToNearestStandsStill) {
   AdamWOptions options;
   options.beta2 = 0.999;
-  SliceData chance(kElements, true, DType::f32, DType::bf16);
-  SliceData nearest(kElements, true, DType::f32, DType::bf16);
-  SliceData exact(kElements, true, DType::f32);
+  SliceData chance(kElements, MasterFormat::split, DType::f32, DType::bf16);
+  SliceData nearest(kElements, MasterFormat::split, DType::f32, DType::bf16);
+  SliceData exact(kElements, MasterFormat::split, DType::f32);
   for (SliceData* data : {&chance, &nearest, &exact})
     for (std::size_t i = 0; i < kElements; ++i) {
       data->set_moments(i, 0, 1);
@@ -71,7 +71,7 @@ TEST(Bf16Moments, FollowASlowAverageWhereRoundingToNearestStandsStill) {
     adamw_update(chance.slice(), c);
     adamw_update(exact.slice(), c);
     // The same in fp32, and then to nearest.
-    SliceData wide(kElements, true, DType::f32);
+    SliceData wide(kElements, MasterFormat::split, DType::f32);
     for (std::size_t i = 0; i < 1; ++i) {
       wide.set_moments(i, nearest.first_moment(i), nearest.second_moment(i));
       wide.set_gradient(i, 1.1F);
@@ -96,8 +96,8 @@ TEST(Bf16Moments, FollowASlowAverageWhereRoundingToNearestStandsStill) {
 TEST(Bf16Moments, ComeToTheSameMinimum) {
   AdamWOptions options;
   options.weight_decay = 0;
-  SliceData data[2] = {{kElements, true, DType::f32, DType::f32},
-                       {kElements, true, DType::f32, DType::bf16}};
+  SliceData data[2] = {{kElements, MasterFormat::split, DType::f32, DType::f32},
+                       {kElements, MasterFormat::split, DType::f32, DType::bf16}};
   double distance[2] = {};
   for (int d = 0; d < 2; ++d) {
     for (std::size_t i = 0; i < kElements; ++i) data[d].set_weight(i, 1.0F);

@@ -13,7 +13,7 @@ constexpr Index kElements = 2 * kUpdatePiece;
 enum Array : std::size_t { weights, remainder, first_moment, second_moment, gradient, arrays };
 
 struct Formats {
-  bool split;
+  MasterFormat master;
   DType moments;
 };
 
@@ -21,9 +21,10 @@ struct Formats {
 class ReadAndWrite : public ::testing::TestWithParam<Formats> {
  protected:
   ReadAndWrite() {
-    const auto [split, moments] = GetParam();
-    const Index wide = split ? 2 : 4;
-    sizes_ = {wide, split ? 2 : 0, size_of(moments), size_of(moments), wide};
+    const auto [master, moments] = GetParam();
+    const DType wire = weight_type(master);
+    sizes_ = {size_of(wire), remainder_bytes(master), size_of(moments), size_of(moments),
+              size_of(wire)};
     for (std::size_t a = 0; a < arrays; ++a) {
       if (sizes_[a] == 0) continue;
       void* const data =
@@ -38,8 +39,9 @@ class ReadAndWrite : public ::testing::TestWithParam<Formats> {
               data_[first_moment],
               data_[second_moment],
               data_[gradient],
-              split ? DType::bf16 : DType::f32,
-              moments};
+              wire,
+              moments,
+              master};
   }
   ~ReadAndWrite() override {
     for (std::size_t a = 0; a < arrays; ++a)
@@ -85,11 +87,16 @@ TEST(ReadAndWritePieces, AreWhole) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Formats, ReadAndWrite,
-                         ::testing::Values(Formats{true, DType::f32}, Formats{false, DType::f32},
-                                           Formats{true, DType::bf16}, Formats{false, DType::bf16}),
+                         ::testing::Values(Formats{MasterFormat::split, DType::f32},
+                                           Formats{MasterFormat::fp32, DType::f32},
+                                           Formats{MasterFormat::bf16, DType::f32},
+                                           Formats{MasterFormat::split, DType::bf16},
+                                           Formats{MasterFormat::fp32, DType::bf16},
+                                           Formats{MasterFormat::bf16, DType::bf16}),
                          [](const auto& test) {
-                           return std::string(test.param.split ? "Split_" : "Fp32_") +
-                                  std::string(name(test.param.moments)) + "_moments";
+                           const bool split = test.param.master == MasterFormat::split;
+                           return (split ? "split_" : "") + std::string(name(test.param.master)) +
+                                  "_masters_" + std::string(name(test.param.moments)) + "_moments";
                          });
 
 }  // namespace

@@ -14,7 +14,7 @@
 namespace megatrain {
 
 struct SliceData {
-  bool split = false;
+  MasterFormat master = MasterFormat::fp32;
   DType gradient_type = DType::f32;
   DType moment_type = DType::f32;
   Index position = 0;
@@ -24,26 +24,27 @@ struct SliceData {
   std::vector<std::uint16_t> gradient16;
   std::vector<std::byte> exp_avg, exp_avg_sq;
 
-  SliceData(Index count, bool split_weights, DType gradient, DType moments = DType::f32)
-      : split(split_weights), gradient_type(gradient), moment_type(moments) {
+  SliceData(Index count, MasterFormat masters, DType gradient, DType moments = DType::f32)
+      : master(masters), gradient_type(gradient), moment_type(moments) {
     const auto n = static_cast<std::size_t>(count);
-    high.resize(split ? n : 0);
-    remainder.resize(split ? n : 0);
-    full.resize(split ? 0 : n);
+    high.resize(plain() ? 0 : n);
+    remainder.resize(remainder_bytes(master) > 0 ? n : 0);
+    full.resize(plain() ? n : 0);
     exp_avg.resize(n * static_cast<std::size_t>(size_of(moments)));
     exp_avg_sq.resize(exp_avg.size());
     gradient32.resize(gradient == DType::f32 ? n : 0);
     gradient16.resize(gradient == DType::bf16 ? n : 0);
   }
 
+  [[nodiscard]] bool plain() const { return master == MasterFormat::fp32; }
   [[nodiscard]] Index count() const { return std::ssize(exp_avg) / size_of(moment_type); }
 
   [[nodiscard]] AdamWSlice slice() {
     AdamWSlice slice;
     slice.count = count();
-    slice.weights = reinterpret_cast<std::byte*>(split ? static_cast<void*>(high.data())
-                                                       : static_cast<void*>(full.data()));
-    slice.remainder = split ? remainder.data() : nullptr;
+    slice.weights = reinterpret_cast<std::byte*>(plain() ? static_cast<void*>(full.data())
+                                                         : static_cast<void*>(high.data()));
+    slice.remainder = remainder.empty() ? nullptr : remainder.data();
     slice.exp_avg = exp_avg.data();
     slice.exp_avg_sq = exp_avg_sq.data();
     slice.gradient = gradient_type == DType::f32
@@ -51,21 +52,23 @@ struct SliceData {
                          : reinterpret_cast<const std::byte*>(gradient16.data());
     slice.gradient_type = gradient_type;
     slice.moment_type = moment_type;
+    slice.master = master;
     slice.position = position;
     return slice;
   }
 
   [[nodiscard]] float weight(std::size_t i) const {
-    return split ? join_master({{high[i]}, remainder[i]}) : full[i];
+    if (plain()) return full[i];
+    return remainder.empty() ? to_float({high[i]}) : join_master({{high[i]}, remainder[i]});
   }
   void set_weight(std::size_t i, float value) {
-    if (!split) {
+    if (plain()) {
       full[i] = value;
       return;
     }
     const SplitMaster parts = split_master(value);
     high[i] = parts.high.bits;
-    remainder[i] = parts.remainder;
+    if (!remainder.empty()) remainder[i] = parts.remainder;
   }
   [[nodiscard]] float first_moment(std::size_t i) const { return moment(exp_avg, i); }
   [[nodiscard]] float second_moment(std::size_t i) const { return moment(exp_avg_sq, i); }

@@ -75,9 +75,9 @@ struct Fixture {
       const auto* const begin = static_cast<const std::byte*>(from);
       all.insert(all.end(), begin, begin + bytes);
     };
-    const bool split = store.master_format() == MasterFormat::split;
-    append(store.weights(unit), n * (split ? 2 : 4));
-    if (split) append(store.remainder(unit), n * 2);
+    const MasterFormat master = store.master_format();
+    append(store.weights(unit), n * static_cast<std::size_t>(size_of(weight_type(master))));
+    append(store.remainder(unit), n * static_cast<std::size_t>(remainder_bytes(master)));
     const auto moment = static_cast<std::size_t>(size_of(store.moment_type()));
     append(store.exp_avg(unit), n * moment);
     append(store.exp_avg_sq(unit), n * moment);
@@ -85,10 +85,10 @@ struct Fixture {
   }
 };
 
-constexpr std::pair<MasterFormat, DType> kFormats[] = {{MasterFormat::split, DType::f32},
-                                                       {MasterFormat::fp32, DType::f32},
-                                                       {MasterFormat::split, DType::bf16},
-                                                       {MasterFormat::fp32, DType::bf16}};
+constexpr std::pair<MasterFormat, DType> kFormats[] = {
+    {MasterFormat::split, DType::f32},  {MasterFormat::fp32, DType::f32},
+    {MasterFormat::split, DType::bf16}, {MasterFormat::fp32, DType::bf16},
+    {MasterFormat::bf16, DType::f32},   {MasterFormat::bf16, DType::bf16}};
 
 TEST(UnitUpdate, EachParameterGetsItsOwnGroup) {
   for (const auto& [master, moments] : kFormats) {
@@ -109,7 +109,8 @@ TEST(UnitUpdate, EachParameterGetsItsOwnGroup) {
                                   store.exp_avg_sq(unit),
                                   store.gradient(unit),
                                   wire,
-                                  moments};
+                                  moments,
+                                  master};
             AdamWCoefficients c = adamw_coefficients({}, 1e-2, 0.5, t, param.decay);
             c.rounding_key = rounding_key(t, unit);
             ops::cpu::adamw_update_portable(slab.part(param.offset, param.elements()), c);
@@ -141,11 +142,13 @@ TEST(UnitUpdate, ThreadsDoNotMatter) {
 TEST(UnitUpdate, SlicesDoNotMatter) {
   const auto device = make_cpu_device({.threads = 1});
   ThreadPool pool(1);
-  Fixture whole(MasterFormat::split, 2, 1, DType::bf16);
+  Fixture whole(MasterFormat::bf16, 2, 1, DType::bf16);
   for (std::int64_t t = 1; t <= 2; ++t) whole.step(t, DType::bf16);
   for (Index rank = 0; rank < 3; ++rank) {
     const Slicing slicing{.count = 3, .index = rank};
-    HostStore store(whole.model(), {.moments = DType::bf16, .slicing = slicing}, *device, pool);
+    HostStore store(whole.model(),
+                    {.master = MasterFormat::bf16, .moments = DType::bf16, .slicing = slicing},
+                    *device, pool);
     initialize(store, 42, pool);
     for (Index unit = 0; unit < store.model().unit_count(); ++unit) {
       const Index slab = store.model().unit(unit).slab_elements;
@@ -191,7 +194,7 @@ TEST(UnitUpdate, PaddingStaysZero) {
       for (const ParamDesc& param : fixture.model().unit(unit).params) {
         const Index end = param.offset + param.padded_elements();
         for (Index i = param.offset + param.elements(); i < end; ++i, ++padding) {
-          const Index width = master == MasterFormat::split ? 2 : 4;
+          const Index width = size_of(weight_type(master));
           for (Index byte = 0; byte < width; ++byte)
             if (store.weights(unit)[i * width + byte] != std::byte{0}) ++nonzero;
           if (store.remainder(unit) && store.remainder(unit)[i] != 0) ++nonzero;

@@ -230,7 +230,8 @@ TEST(SimulatedRanks, WhatTheySendIsExposedWhereItIsSlow) {
   rates.host_memory = 2e3;
   EXPECT_NEAR(shared_by(rates, 2).to_device, 1e3, 1);
   for (const DType moments : {DType::f32, DType::bf16})
-    EXPECT_NEAR(shared_by(rates, 2).update_of(moments), rates.update_of(moments) / 2, 1);
+    EXPECT_NEAR(shared_by(rates, 2).update_of(MasterFormat::bf16, moments),
+                rates.update_of(MasterFormat::bf16, moments) / 2, 1);
 }
 
 INSTANTIATE_TEST_SUITE_P(Grid, SimulatedBreakdown, ::testing::ValuesIn(training_cases()),

@@ -106,6 +106,18 @@ std::vector<PlanCase> plan_grid() {
     c.device_states = 4;
     c.resident = 3;
   });
+  add("bf16_masters", true, [](Choices& c) {
+    c.compute.type = DType::bf16;
+    c.master = MasterFormat::bf16;
+    c.waves = 2;
+  });
+  add("bf16_states_device_states", false, [](Choices& c) {
+    c.compute.type = DType::bf16;
+    c.master = MasterFormat::bf16;
+    c.moments = DType::bf16;
+    c.device_states = 4;
+    c.resident = 3;
+  });
   add("rows", false, [](Choices& c) { c.embedding = EmbeddingMode::rows; });
   add("rows_tied_waves", true, [](Choices& c) {
     c.embedding = EmbeddingMode::rows;

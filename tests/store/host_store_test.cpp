@@ -30,10 +30,17 @@ class HostStoreTest : public ::testing::TestWithParam<MasterFormat> {
   }
 };
 INSTANTIATE_TEST_SUITE_P(Masters, HostStoreTest,
-                         ::testing::Values(MasterFormat::split, MasterFormat::fp32),
+                         ::testing::Values(MasterFormat::split, MasterFormat::fp32,
+                                           MasterFormat::bf16),
                          [](const auto& test) {
-                           return test.param == MasterFormat::split ? "split" : "fp32";
+                           return test.param == MasterFormat::split ? std::string("split")
+                                                                    : std::string(name(test.param));
                          });
+
+/// What a master that was given this value holds.
+float held_of(MasterFormat format, float value) {
+  return format == MasterFormat::bf16 ? to_float(split_master(value).high) : value;
+}
 
 TEST_P(HostStoreTest, MapsWhatStoreBytesSaysAndNoMore) {
   ModelConfig config = preset("qwen2-tiny");
@@ -43,7 +50,7 @@ TEST_P(HostStoreTest, MapsWhatStoreBytesSaysAndNoMore) {
     const StoreBytes bytes = store_bytes(model, GetParam(), gradient_bytes);
     Index elements = 0;
     for (const Unit& unit : model.units()) elements += unit.slab_elements;
-    EXPECT_EQ(bytes.total(), elements * (12 + gradient_bytes));
+    EXPECT_EQ(bytes.total(), elements * (master_bytes(GetParam()) + 8 + gradient_bytes));
 
     const Index before = resident_bytes();
     const HostStore store = make(config, gradient_bytes);
@@ -102,7 +109,7 @@ TEST_P(HostStoreTest, WeightsAloneAreThoseThatATrainingStoreStreams) {
   const float tie = std::bit_cast<float>(0x3f808000U);
   for (HostStore* store : {&whole, &alone})
     store->write_master(1, model.unit(1).params.front(), 0, std::span(&tie, 1));
-  const Index width = GetParam() == MasterFormat::split ? 2 : 4;
+  const Index width = size_of(weight_type(GetParam()));
   for (Index unit = 0; unit < model.unit_count(); ++unit) {
     const auto bytes = static_cast<std::size_t>(model.unit(unit).slab_elements * width);
     EXPECT_EQ(std::memcmp(whole.weights(unit), alone.weights(unit), bytes), 0) << unit;
@@ -112,7 +119,7 @@ TEST_P(HostStoreTest, WeightsAloneAreThoseThatATrainingStoreStreams) {
       for (std::size_t i = 0; i < read.size(); ++i) {
         const Index at = param.offset + static_cast<Index>(i);
         const float streamed =
-            GetParam() == MasterFormat::split
+            weight_type(GetParam()) == DType::bf16
                 ? to_float(reinterpret_cast<const bfloat16*>(alone.weights(unit))[at])
                 : reinterpret_cast<const float*>(alone.weights(unit))[at];
         ASSERT_EQ(read[i], streamed) << param.name << " " << i;
@@ -127,7 +134,7 @@ TEST_P(HostStoreTest, WeightsAloneAreThoseThatATrainingStoreStreams) {
 TEST_P(HostStoreTest, SlabsFollowOneAnother) {
   const HostStore store = make(odd_config());
   const Model& model = store.model();
-  const Index width = GetParam() == MasterFormat::split ? 2 : 4;
+  const Index width = size_of(weight_type(GetParam()));
   for (Index unit = 0; unit + 1 < model.unit_count(); ++unit) {
     const Index n = model.unit(unit).slab_elements;
     EXPECT_EQ(store.weights(unit + 1) - store.weights(unit), n * width);
@@ -160,7 +167,8 @@ TEST_P(HostStoreTest, WhatIsWrittenIsReadAnyWay) {
       store.read_master(unit, param, 1, into.subspan(1, half));
       store.read_master(unit, param, static_cast<Index>(half) + 1, into.subspan(half + 1));
       for (std::size_t i = 0; i < values.size(); ++i)
-        ASSERT_EQ(std::bit_cast<std::uint32_t>(values[i]), std::bit_cast<std::uint32_t>(back[i]))
+        ASSERT_EQ(std::bit_cast<std::uint32_t>(held_of(GetParam(), values[i])),
+                  std::bit_cast<std::uint32_t>(back[i]))
             << param.name << " " << i;
     }
   }
@@ -171,7 +179,7 @@ TEST_P(HostStoreTest, WeightsThatStreamAreTheNearestBf16) {
   const ParamDesc& param = store.model().unit(1).params.front();
   const float value = 0.1F;
   store.write_master(1, param, 0, std::span(&value, 1));
-  if (GetParam() == MasterFormat::split) {
+  if (GetParam() != MasterFormat::fp32) {
     const auto* const weights = reinterpret_cast<const bfloat16*>(store.weights(1));
     EXPECT_EQ(weights[param.offset].bits, to_bfloat16(value).bits);
   } else {
@@ -220,6 +228,7 @@ TEST_P(HostStoreTest, InitializeFillsMastersAndLeavesPaddingZero) {
     for (const ParamDesc& param : desc.params) {
       std::vector<float> expected(static_cast<std::size_t>(param.elements()));
       initial_values(param, 17, 0, expected);
+      for (float& value : expected) value = held_of(GetParam(), value);
       std::vector<float> actual(expected.size());
       store.read_master(unit, param, 0, actual);
       EXPECT_EQ(actual, expected) << param.name;
@@ -229,9 +238,7 @@ TEST_P(HostStoreTest, InitializeFillsMastersAndLeavesPaddingZero) {
     const auto* const fp32 = reinterpret_cast<const std::uint32_t*>(store.weights(unit));
     for (Index i = 0; i < desc.slab_elements; ++i) {
       if (owned[static_cast<std::size_t>(i)]) continue;
-      const bool zero = GetParam() == MasterFormat::split
-                            ? bf16[i] == 0 && store.remainder(unit)[i] == 0
-                            : fp32[i] == 0;
+      const bool zero = GetParam() == MasterFormat::fp32 ? fp32[i] == 0 : bf16[i] == 0;
       ASSERT_TRUE(zero) << desc.name() << " padding at " << i;
     }
   }
@@ -245,8 +252,7 @@ TEST_P(HostStoreTest, InitializeDoesNotDependOnThreads) {
   initialize(one, 17, single);
   initialize(other, 17, three);
   for (Index unit = 0; unit < one.model().unit_count(); ++unit) {
-    const Index bytes =
-        one.model().unit(unit).slab_elements * (GetParam() == MasterFormat::split ? 2 : 4);
+    const Index bytes = one.model().unit(unit).slab_elements * size_of(weight_type(GetParam()));
     EXPECT_EQ(std::memcmp(one.weights(unit), other.weights(unit), static_cast<std::size_t>(bytes)),
               0);
   }

@@ -33,7 +33,7 @@ HWY_INLINE hn::Vec<Words> load_high(const std::uint16_t* from) {
   return hn::ShiftLeft<16>(hn::PromoteTo(Words(), hn::LoadU(Halves(), from)));
 }
 
-/// Gradients or moments.
+/// What is kept in one type.
 template <bool kBf16>
 HWY_INLINE Vector load(const std::byte* from, Index i) {
   if constexpr (kBf16)
@@ -58,33 +58,38 @@ HWY_INLINE void store_rounded(std::byte* to, Index i, Vector values, hn::Vec<Wor
   hn::StoreU(hn::TruncateTo(Halves(), rounded), Halves(), reinterpret_cast<std::uint16_t*>(to) + i);
 }
 
-template <bool kSplit>
+template <MasterFormat kMaster>
 HWY_INLINE Vector load_weights(const AdamWSlice& slice, Index i) {
-  if constexpr (kSplit) {
+  if constexpr (kMaster == MasterFormat::split) {
     const hn::RebindToSigned<Floats> integers;
     const auto high = load_high(reinterpret_cast<const std::uint16_t*>(slice.weights) + i);
     const auto remainder = hn::PromoteTo(integers, hn::LoadU(SignedHalves(), slice.remainder + i));
     return hn::BitCast(Floats(), hn::Add(high, hn::BitCast(Words(), remainder)));
   } else {
-    return hn::LoadU(Floats(), reinterpret_cast<const float*>(slice.weights) + i);
+    return load < kMaster == MasterFormat::bf16 > (slice.weights, i);
   }
 }
 
-template <bool kSplit>
-HWY_INLINE void store_weights(const AdamWSlice& slice, Index i, Vector weights) {
-  if constexpr (kSplit) {
+/// @param random  for what is rounded by chance: below 2^16
+template <MasterFormat kMaster>
+HWY_INLINE void store_weights(const AdamWSlice& slice, Index i, Vector weights,
+                              hn::Vec<Words> random) {
+  if constexpr (kMaster == MasterFormat::split) {
     const auto bits = hn::BitCast(Words(), weights);
     const auto high = hn::ShiftRight<16>(hn::Add(bits, hn::Set(Words(), 0x8000U)));
     hn::StoreU(hn::TruncateTo(Halves(), high), Halves(),
                reinterpret_cast<std::uint16_t*>(slice.weights) + i);
     hn::StoreU(hn::BitCast(SignedHalves(), hn::TruncateTo(Halves(), bits)), SignedHalves(),
                slice.remainder + i);
+  } else if constexpr (kMaster == MasterFormat::bf16) {
+    const Vector limit = hn::Set(Floats(), kLargestBfloat16);
+    store_rounded(slice.weights, i, hn::Clamp(weights, hn::Neg(limit), limit), random);
   } else {
     hn::StoreU(weights, Floats(), reinterpret_cast<float*>(slice.weights) + i);
   }
 }
 
-template <bool kSplit, bool kBf16Gradient, bool kBf16Moments>
+template <MasterFormat kMaster, bool kBf16Gradient, bool kBf16Moments>
 void update(const AdamWSlice& slice, const AdamWCoefficients& c) {
   const Floats d;
   const auto lanes = static_cast<Index>(hn::Lanes(d));
@@ -98,6 +103,7 @@ void update(const AdamWSlice& slice, const AdamWCoefficients& c) {
   const Vector eps = hn::Set(d, c.eps);
   const Vector limit = hn::Set(d, kLargestMaster);
   const RoundingWords words = rounding_words(c.rounding_key, slice.position);
+  const RoundingWords weight_words = rounding_words(for_weights(c.rounding_key), slice.position);
   // Positions go through memory where they are made: once, not in the loop.
   auto low = hn::Iota(Words(), static_cast<std::uint32_t>(slice.position));
 
@@ -106,7 +112,7 @@ void update(const AdamWSlice& slice, const AdamWCoefficients& c) {
     const Vector g = hn::Mul(clip, load<kBf16Gradient>(slice.gradient, i));
     Vector m = load<kBf16Moments>(slice.exp_avg, i);
     Vector v = load<kBf16Moments>(slice.exp_avg_sq, i);
-    Vector p = hn::Mul(load_weights<kSplit>(slice, i), decay);
+    Vector p = hn::Mul(load_weights<kMaster>(slice, i), decay);
 
     m = hn::MulAdd(one_minus_beta1, hn::Sub(g, m), m);
     v = hn::MulAdd(one_minus_beta2, hn::Mul(g, g), hn::Mul(beta2, v));
@@ -116,7 +122,6 @@ void update(const AdamWSlice& slice, const AdamWCoefficients& c) {
 
     if constexpr (kBf16Moments) {
       const auto random = random_words(words, low);
-      low = hn::Add(low, hn::Set(Words(), static_cast<std::uint32_t>(lanes)));
       store_rounded(slice.exp_avg, i, m, hn::And(random, hn::Set(Words(), 0xFFFFU)));
       v = hn::Min(v, hn::Set(d, kLargestBfloat16));
       store_rounded(slice.exp_avg_sq, i, v, hn::ShiftRight<16>(random));
@@ -124,23 +129,38 @@ void update(const AdamWSlice& slice, const AdamWCoefficients& c) {
       hn::StoreU(m, d, reinterpret_cast<float*>(slice.exp_avg) + i);
       hn::StoreU(v, d, reinterpret_cast<float*>(slice.exp_avg_sq) + i);
     }
-    store_weights<kSplit>(slice, i, p);
+    auto for_weight = hn::Zero(Words());
+    if constexpr (kMaster == MasterFormat::bf16)
+      for_weight = hn::And(random_words(weight_words, low), hn::Set(Words(), 0xFFFFU));
+    store_weights<kMaster>(slice, i, p, for_weight);
+    low = hn::Add(low, hn::Set(Words(), static_cast<std::uint32_t>(lanes)));
   }
   adamw_update_portable(slice.part(i, slice.count - i), c);
 }
 
-template <bool kSplit, bool kBf16Gradient>
+template <MasterFormat kMaster, bool kBf16Gradient>
 void update_moments(const AdamWSlice& slice, const AdamWCoefficients& c) {
-  if (slice.moment_type == DType::f32) return update<kSplit, kBf16Gradient, false>(slice, c);
-  slice.for_each_run([&](const AdamWSlice& run) { update<kSplit, kBf16Gradient, true>(run, c); });
+  slice.for_each_run([&](const AdamWSlice& run) {
+    slice.moment_type == DType::bf16 ? update<kMaster, kBf16Gradient, true>(run, c)
+                                     : update<kMaster, kBf16Gradient, false>(run, c);
+  });
+}
+
+template <MasterFormat kMaster>
+void update_masters(const AdamWSlice& slice, const AdamWCoefficients& c) {
+  slice.gradient_type == DType::bf16 ? update_moments<kMaster, true>(slice, c)
+                                     : update_moments<kMaster, false>(slice, c);
 }
 
 void update_any(const AdamWSlice& slice, const AdamWCoefficients& c) {
-  const bool bf16_gradient = slice.gradient_type == DType::bf16;
-  if (slice.remainder)
-    bf16_gradient ? update_moments<true, true>(slice, c) : update_moments<true, false>(slice, c);
-  else
-    bf16_gradient ? update_moments<false, true>(slice, c) : update_moments<false, false>(slice, c);
+  switch (slice.master) {
+    case MasterFormat::split:
+      return update_masters<MasterFormat::split>(slice, c);
+    case MasterFormat::fp32:
+      return update_masters<MasterFormat::fp32>(slice, c);
+    case MasterFormat::bf16:
+      return update_masters<MasterFormat::bf16>(slice, c);
+  }
 }
 
 AdamWFunction vector_kernel() { return &update_any; }

@@ -56,13 +56,18 @@ Ceilings measure_ceilings(Machine& machine, const Model& model, const Choices& c
     ceilings.copies = copies.alone(kLeastSeconds);
     ceilings.update = measure_host_update(machine, pool, copies, kLeastSeconds);
   }
-  // Runs that keep their moments otherwise read the same file.
-  const auto update_rate = [&](DType moments) {
-    return moments == machine.moments ? ceilings.update.elements
-                                      : measure_update(machine, moments, pool, kLeastSeconds);
+  // Runs that keep their states otherwise read the same file.
+  const auto update_rate = [&](const StateFormats& formats) {
+    return formats == StateFormats{machine.master, machine.moments}
+               ? ceilings.update.elements
+               : measure_update(machine, formats, pool, kLeastSeconds);
   };
-  rates.update = update_rate(DType::f32);
-  rates.update_bf16_moments = update_rate(DType::bf16);
+  const MasterFormat whole = whole_masters(machine.compute);
+  rates.update = update_rate({whole, DType::f32});
+  rates.update_bf16_moments = update_rate({whole, DType::bf16});
+  if (machine.compute == DType::bf16)
+    rates.update_bf16_masters = update_rate({MasterFormat::bf16, machine.moments}) /
+                                rates.update_of(whole, machine.moments);
   rates.to_device = ceilings.copies.to_device;
   rates.to_host = ceilings.copies.to_host;
   const auto part = [](double beside, double alone) { return std::min(beside / alone, 1.0); };

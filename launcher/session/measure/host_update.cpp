@@ -21,16 +21,15 @@ constexpr double kRounds = 4;
 /// Arenas as a host store has them, so that their pages and their places are alike.
 class States {
  public:
-  States(const Machine& machine, DType moments, ThreadPool& pool, Index bytes)
+  States(const Machine& machine, const StateFormats& formats, ThreadPool& pool, Index bytes)
       : pool_(pool),
         type_(machine.compute),
-        moments_(moments),
-        split_(machine.master == MasterFormat::split),
+        formats_(formats),
         elements_(round_up(ceil_div(bytes, bytes_each()), kQuarters * kUpdatePiece)),
         weights_(arena(machine, size_of(type_))),
-        remainder_(arena(machine, split_ ? Index{2} : Index{0})),
-        first_(arena(machine, size_of(moments_))),
-        second_(arena(machine, size_of(moments_))),
+        remainder_(arena(machine, remainder_bytes(formats_.master))),
+        first_(arena(machine, size_of(formats_.moments))),
+        second_(arena(machine, size_of(formats_.moments))),
         gradient_(arena(machine, size_of(type_))) {
     // About 1/100 in both types: of zeros nothing would be computed.
     const Index piece_bytes = kUpdatePiece * size_of(type_);
@@ -44,7 +43,9 @@ class States {
   [[nodiscard]] Index quarter() const { return elements_ / kQuarters; }
   /// Where the quarter begins whose turn it is.
   [[nodiscard]] Index next() { return turns_++ % kQuarters * quarter(); }
-  [[nodiscard]] Index traffic() const { return ops::adamw_traffic(moments_, type_); }
+  [[nodiscard]] Index traffic() const {
+    return ops::adamw_traffic(formats_.master, formats_.moments, type_);
+  }
 
   void update(Index begin) {
     adamw_update(slice(begin), adamw_coefficients({}, 1e-4, 1, 1, true), pool_);
@@ -53,35 +54,34 @@ class States {
 
  private:
   [[nodiscard]] Index bytes_each() const {
-    return 2 * size_of(type_) + (split_ ? 2 : 0) + 2 * size_of(moments_);
+    return master_bytes(formats_.master) + 2 * size_of(formats_.moments) + size_of(type_);
   }
   HostArena arena(const Machine& machine, Index each) {
     return {"measurement", elements_ * each, *machine.device, pool_};
   }
   [[nodiscard]] AdamWSlice slice(Index begin) const {
-    const AdamWSlice all{
-        .count = elements_,
-        .weights = weights_.data(),
-        .remainder = split_ ? reinterpret_cast<std::int16_t*>(remainder_.data()) : nullptr,
-        .exp_avg = first_.data(),
-        .exp_avg_sq = second_.data(),
-        .gradient = gradient_.data(),
-        .gradient_type = type_,
-        .moment_type = moments_};
+    const AdamWSlice all{.count = elements_,
+                         .weights = weights_.data(),
+                         .remainder = reinterpret_cast<std::int16_t*>(remainder_.data()),
+                         .exp_avg = first_.data(),
+                         .exp_avg_sq = second_.data(),
+                         .gradient = gradient_.data(),
+                         .gradient_type = type_,
+                         .moment_type = formats_.moments,
+                         .master = formats_.master};
     return all.part(begin, quarter());
   }
 
   ThreadPool& pool_;
   DType type_;
-  DType moments_;
-  bool split_;
+  StateFormats formats_;
   Index elements_;
   Index turns_ = 0;
   HostArena weights_, remainder_, first_, second_, gradient_;
 };
 
-States make_states(const Machine& machine, DType moments, ThreadPool& pool) {
-  return {machine, moments, pool,
+States make_states(const Machine& machine, const StateFormats& formats, ThreadPool& pool) {
+  return {machine, formats, pool,
           measured_bytes(last_level_cache(affinity_mask()), pool.threads(),
                          available_host_memory().available)};
 }
@@ -95,9 +95,9 @@ Index measured_bytes(Index caches, int threads, Index available) {
   return std::max(std::min(wanted, available / 8), Index{1});
 }
 
-double measure_update(const Machine& machine, DType moments, ThreadPool& pool,
+double measure_update(const Machine& machine, const StateFormats& formats, ThreadPool& pool,
                       double least_seconds) {
-  States states = make_states(machine, moments, pool);
+  States states = make_states(machine, formats, pool);
   const std::vector<double> seconds = seconds_of_calls(
       std::array{Repeated{[&] { states.update(states.next()); }, least_seconds}}, [] {});
   return static_cast<double>(states.quarter()) / seconds[0];
@@ -105,7 +105,7 @@ double measure_update(const Machine& machine, DType moments, ThreadPool& pool,
 
 HostUpdate measure_host_update(const Machine& machine, ThreadPool& pool, Copies& copies,
                                double least_seconds) {
-  States states = make_states(machine, machine.moments, pool);
+  States states = make_states(machine, {machine.master, machine.moments}, pool);
   const auto turn = [&](auto work) { (states.*work)(states.next()); };
   const auto in_turn = [&](auto work) {
     return Repeated{[&, work] { turn(work); }, least_seconds};

@@ -8,7 +8,14 @@
 
 namespace megatrain::launcher {
 
-/// Rates of host memory that holds more than the caches do, as in a step, with moments as the run
+/// How a run keeps what an update writes.
+struct StateFormats {
+  MasterFormat master = MasterFormat::fp32;
+  DType moments = DType::f32;
+  bool operator==(const StateFormats&) const = default;
+};
+
+/// Rates of host memory that holds more than the caches do, as in a step, with states as the run
 /// keeps them.
 struct HostUpdate {
   double elements = 0;    ///< AdamW's, a second
@@ -25,8 +32,8 @@ struct HostUpdate {
 /// most an eighth of the memory that is there.
 Index measured_bytes(Index caches, int threads, Index available);
 
-/// AdamW's elements a second with moments of this type, measured as below.
-double measure_update(const Machine& machine, DType moments, ThreadPool& pool,
+/// AdamW's elements a second with states kept this way, measured as below.
+double measure_update(const Machine& machine, const StateFormats& formats, ThreadPool& pool,
                       double least_seconds);
 
 /// Both go round the same states in turns, a quarter of them at a time, and so come back to what no

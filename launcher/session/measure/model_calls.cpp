@@ -156,13 +156,15 @@ void measure_head(Machine& machine, Stream& stream, const Model& model, const Ch
 
 std::vector<ops::AnyOp> slab_ops(Machine& machine, Stream& stream, const Choices& choices,
                                  Scratch& scratch, Index elements) {
-  const bool split = machine.master == MasterFormat::split;
   const Index moments = elements * size_of(choices.moments);
-  ops::AdamW update{
-      .slice = {.count = elements, .gradient_type = choices.wire(), .moment_type = choices.moments},
-      .coefficients = {.eps = 1}};  // changes nothing
+  ops::AdamW update{.slice = {.count = elements,
+                              .gradient_type = choices.wire(),
+                              .moment_type = choices.moments,
+                              .master = choices.master},
+                    .coefficients = {.eps = 1}};  // changes nothing
   update.slice.weights = scratch.take(elements * size_of(machine.compute));
-  if (split) update.slice.remainder = reinterpret_cast<std::int16_t*>(scratch.take(elements * 2));
+  if (const Index bytes = elements * remainder_bytes(choices.master); bytes > 0)
+    update.slice.remainder = reinterpret_cast<std::int16_t*>(scratch.take(bytes));
   update.slice.exp_avg = scratch.take(moments);
   update.slice.exp_avg_sq = scratch.take(moments);
   stream.fill(update.slice.exp_avg_sq, 0, moments);
