@@ -121,7 +121,11 @@ def main():
     saved = runs.train(options.folder / "saved", *saves, killed=True)
     checkpoint = saved / "checkpoints" / f"step_{options.save:08d}"
     print("\nResumed:\n")
+    # Before and after, because a disk may remember.
+    shard = f"if={checkpoint / 'shard_00000.h5'}"
+    dd("reads a shard", shard, "of=/dev/null", "bs=16M", "iflag=direct")
     resumed = runs.train(options.models / "resumed", "--resume", str(checkpoint))
+    dd("reads it again", shard, "of=/dev/null", "bs=16M", "iflag=direct")
     found = digests(resumed / "model")
     if found != expected:
         raise SystemExit(f"the resumed run's model differs: {found}, not {expected}")

@@ -178,12 +178,30 @@ TEST_F(Checkpoints, ChangedOptionsAreRefusedUnlessAcceptedByName) {
   EXPECT_NE(data.err.find("data-content"), std::string::npos) << data.err;
 }
 
-/// Half of the moments' bytes, the same exact resumption, and no way from one to the other unasked.
-TEST_F(Checkpoints, MomentsInBf16GoOnExactlyAndAreChangedOnlyByName) {
-  const std::vector<std::string> bf16 = {"--moments", "bf16"};
+/// States that are kept in bf16: which option says so, and the bytes of a checkpoint.
+struct StatesInBf16 {
+  std::string option;
+  double of_fp32;
+};
+
+class StateFormats : public Checkpoints, public ::testing::WithParamInterface<StatesInBf16> {};
+
+INSTANTIATE_TEST_SUITE_P(States, StateFormats,
+                         ::testing::Values(StatesInBf16{"moments", 8.0 / 12},
+                                           StatesInBf16{"masters", 1}),  // fp32 in files
+                         [](const auto& test) { return test.param.option; });
+
+/// The same exact resumption as in fp32, and no way from one to the other unasked.
+TEST_P(StateFormats, InBf16GoOnExactlyAndAreChangedOnlyByName) {
+  const auto& [option, of_fp32] = GetParam();
+  const auto run = [&](const std::string& out, std::vector<std::string> more = {}) {
+    append(more, {"--compute", "bf16"});
+    return Checkpoints::run(out, std::move(more));
+  };
+  const std::vector<std::string> bf16 = {"--" + option, "bf16"};
   const Outcome first = expect_done(run("a", bf16));
-  EXPECT_NE(first.out.find("moments in bf16"), std::string::npos) << first.out;
-  EXPECT_NE(read_file(path("a/numerics.key")).find("moments = bf16"), std::string::npos);
+  EXPECT_NE(first.out.find(option + " in bf16"), std::string::npos) << first.out;
+  EXPECT_NE(read_file(path("a/numerics.key")).find(option + " = bf16"), std::string::npos);
   fs::copy(path("a"), path("b"), fs::copy_options::recursive);
   fs::remove_all(path(std::string("b/") + kLast));
   EXPECT_NE(expect_done(run("b", bf16)).out.find("going on from step 8"), std::string::npos);
@@ -197,7 +215,7 @@ TEST_F(Checkpoints, MomentsInBf16GoOnExactlyAndAreChangedOnlyByName) {
       if (entry.path().filename().string().starts_with("shard_")) all += entry.file_size();
     return static_cast<double>(all);
   };
-  EXPECT_NEAR(bytes("a") / bytes("wide"), 8.0 / 12, 0.05);
+  EXPECT_NEAR(bytes("a") / bytes("wide"), of_fp32, 0.05);
   // 12 steps of it learn what they learn in fp32.
   const auto loss = series(path("a/metrics.jsonl"), "loss");
   const auto wide_loss = series(path("wide/metrics.jsonl"), "loss");
@@ -206,30 +224,38 @@ TEST_F(Checkpoints, MomentsInBf16GoOnExactlyAndAreChangedOnlyByName) {
   EXPECT_NEAR(loss.back() / wide_loss.back(), 1, 0.01);
 
   for (const auto& [folder, now] : {std::pair("a", "fp32"), std::pair("wide", "bf16")}) {
-    const std::vector<std::string> other = {"--moments", now, "--steps", "12"};
+    const std::vector<std::string> other = {"--" + option, now, "--steps", "12"};
     const Outcome refused = run_program(run(folder, other));
     EXPECT_EQ(refused.exit_code, 2);
-    EXPECT_NE(refused.err.find("--accept-change moments"), std::string::npos) << refused.err;
+    EXPECT_NE(refused.err.find("--accept-change " + option), std::string::npos) << refused.err;
     std::vector<std::string> accepts = other;
-    append(accepts, {"--accept-change", "moments", "--steps", "14", "--accept-change", "steps"});
+    append(accepts, {"--accept-change", option, "--steps", "14", "--accept-change", "steps"});
     const Outcome accepted = expect_done(run(folder, accepts));
-    EXPECT_NE(accepted.err.find("accepted: moments"), std::string::npos) << accepted.err;
-    EXPECT_NE(accepted.out.find(std::string("moments in ") + now), std::string::npos);
+    EXPECT_NE(accepted.err.find("accepted: " + option), std::string::npos) << accepted.err;
+    const std::string kept = option == "masters" && now == std::string("fp32") ? "split fp32" : now;
+    EXPECT_NE(accepted.out.find(option + " in " + kept), std::string::npos) << accepted.out;
     EXPECT_EQ(series(path(std::string(folder) + "/metrics.jsonl"), "loss").size(), 14U);
     // From here on it is as it is now.
-    expect_done(run(folder, {"--moments", now, "--steps", "14"}));
+    expect_done(run(folder, {"--" + option, now, "--steps", "14"}));
   }
-  // With all other bits accepted too, the moments still are not.
+  // With all other bits accepted too, the states still are not.
   fs::remove_all(path("b/checkpoints/step_00000012"));
   EXPECT_EQ(run_program(run("b", {"--accept-change", "numerics"})).exit_code, 2);
 }
 
-/// Checkpoints that were written before there was a choice have moments in fp32.
-TEST_F(Checkpoints, OneThatDoesNotRecordMomentsGoesOnInFp32) {
+TEST_F(Checkpoints, MastersInBf16AreNotThoseOfARunThatStreamsFp32) {
+  const Outcome refused = run_program(run("a", {"--masters", "bf16", "--compute", "fp32"}));
+  EXPECT_EQ(refused.exit_code, 2);
+  EXPECT_NE(refused.err.find("--compute bf16"), std::string::npos) << refused.err;
+}
+
+/// Checkpoints that were written before there was a choice have states in fp32.
+TEST_F(Checkpoints, OneThatDoesNotRecordFormatsGoesOnInFp32) {
   expect_done(run("a"));
   const std::string folder = path(std::string("a/") + kLast);
   std::string record = read_file(folder + "/training.json");
-  for (const std::string part : {R"("moments": "fp32")", R"(moments = fp32\n)"}) {
+  for (const std::string part : {R"("moments": "fp32")", R"(moments = fp32\n)",
+                                 R"("masters": "fp32")", R"(masters = fp32\n)"}) {
     const auto at = record.find(part);
     ASSERT_NE(at, std::string::npos) << part << " in " << record;
     record.erase(at, part.size());

@@ -138,10 +138,11 @@ TEST_F(Files, AKeyFixesItsChoicesAndNamesWhatDiffers) {
     EXPECT_NE(text.find("world: missing there, 1 here"), std::string::npos) << text;
     EXPECT_EQ(text.find("micro-batch"), std::string::npos) << text;
   }
-  // Keys that were saved before there was a choice are those of fp32 moments.
+  // Keys that were saved before there was a choice are those of fp32 states.
   const std::string old = "device = x\ncompute = fp32\nmicro-batch = 2\nattention = own\n";
   EXPECT_NO_THROW(key.require_equal(old + "moments = fp32\n", true));
   EXPECT_THROW(key.require_equal(old + "moments = bf16\n", true), UserError);
+  EXPECT_THROW(key.require_equal(old + "masters = bf16\n", true), UserError);
   SavedKey accepts = key;
   accepts.free = {"moments"};
   EXPECT_NO_THROW(accepts.require_equal(old + "moments = bf16\n", true));

@@ -306,6 +306,11 @@ TEST_F(Runs, PlansForAGpuThatIsNotHere) {
   EXPECT_NEAR(number(*leaner.find("save"), "bytes") / number(*plan.find("save"), "bytes"), 8.0 / 12,
               1e-9);
 
+  append(lean, {"--masters", "bf16"});
+  const io::JsonValue leanest = io::parse_json(run_program(lean).out, "plan");
+  EXPECT_EQ(*leanest.find("masters")->as<std::string>(), "bf16");
+  EXPECT_NEAR(number(leanest, "store_bytes") / number(plan, "store_bytes"), 8.0 / 14, 1e-6);
+
   std::vector<std::string> small_host = arguments;
   append(small_host, {"--host-memory", "64GiB"});
   const Outcome refused = run_program(small_host);

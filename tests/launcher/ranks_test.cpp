@@ -76,6 +76,18 @@ TEST_F(Ranks, MomentsInBf16AreThoseOfOne) {
   expect_close("hybrid", "one");
 }
 
+/// So replicas hold the same weights, bit for bit.
+TEST_F(Ranks, MastersInBf16AgreeInAllReplicas) {
+  const std::vector<std::string> bf16 = {"--masters", "bf16", "--compute", "bf16"};
+  expect_done(run("one", bf16));
+  std::vector<std::string> checked = bf16;
+  append(checked, {"--shard-group", "2", "--check-replicas", "1"});
+  expect_done(launch(4, run("hybrid", checked)));
+  EXPECT_NEAR(series(path("hybrid/metrics.jsonl"), "loss").back() /
+                  series(path("one/metrics.jsonl"), "loss").back(),
+              1, 0.01);
+}
+
 /// A checkpoint says nothing of who wrote it.
 TEST_F(Ranks, WriteTheSameCheckpointAsOne) {
   expect_done(run("one", {"--save-every", "6"}));

@@ -108,6 +108,10 @@ TEST_F(TensorRanks, MomentsInBf16AgreeInAllParts) {
   expect_done(launch(2, parts(2, "parts", {"--moments", "bf16", "--check-replicas", "1"})));
   expect_close("parts", "one");
 }
+TEST_F(TensorRanks, MastersInBf16AgreeInAllParts) {
+  expect_done(launch(
+      2, parts(2, "parts", {"--masters", "bf16", "--compute", "bf16", "--check-replicas", "1"})));
+}
 
 TEST_F(TensorRanks, TrainAFolderInFourParts) {
   const std::vector<std::string> folder = {"--model", four_heads()};
