@@ -3,7 +3,7 @@
 /// `megatrain bench`: what this machine can do, what a training step makes of it, and where the
 /// rest of the step went.
 
-#include "launcher/options/run_options.h"
+#include "launcher/options/bench_options.h"
 
 namespace megatrain::launcher {
 

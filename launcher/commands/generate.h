@@ -2,7 +2,7 @@
 /// @file
 /// `megatrain generate`: text from a model folder.
 
-#include "launcher/options/run_options.h"
+#include "launcher/options/generate_options.h"
 
 namespace megatrain::launcher {
 

@@ -5,92 +5,19 @@
 #include <algorithm>
 #include <iterator>
 
-#include "core/model/config.h"
 #include "core/optim/adamw.h"
-#include "core/plan/planner.h"
 #include "io/checkpoint/training_record.h"
+#include "launcher/options/shared_tables.h"
 
 namespace megatrain::launcher {
 
 namespace {
 
-constexpr const char* kModel = "Model and data";
-constexpr const char* kBatch = "Batch";
-constexpr const char* kOptimizer = "Optimizer";
-constexpr const char* kMachine = "Machine";
-constexpr const char* kPlan = "Plan";
-constexpr const char* kRun = "Run";
 constexpr const char* kCheckpoints = "Checkpoints";
 constexpr const char* kRanks = "Several ranks";
-constexpr const char* kSampling = "Sampling";
 
-/// Of a step. Beyond it lies a typing error, and the lists of the plan would fill the memory.
-constexpr double kMostTokens = Index{1} << 28;
-
-/// Of a size that cannot be nothing.
-constexpr double kSomeBytes = 1;
 /// The highest learning rate that AdamW takes.
 constexpr double kMostRate = 1e6;
-
-std::string model_help() {
-  std::string text = "Hugging Face model folder, or a preset with random weights:";
-  for (const std::string& name : preset_names()) text += ' ' + name;
-  return text;
-}
-
-std::string force_help() {
-  std::string text = "Fix a choice of the planner (repeatable):";
-  for (const ForcedChoice& choice : forced_choices())
-    text += fmt::format("\n{}={}: {}", choice.name, choice.values, choice.help);
-  return text;
-}
-
-void append(std::vector<Option>& table, std::vector<Option> more) {
-  for (Option& option : more) table.push_back(std::move(option));
-}
-
-std::vector<Option> machine_table(MachineOptions& o) {
-  return {
-      {"device",
-       kMachine,
-       "NAME",
-       "Where to compute; absent: cuda when there is a GPU, else cpu",
-       &o.device,
-       {"cpu", "cuda"}},
-      {"device-memory",
-       kMachine,
-       "SIZE",
-       "Device memory that may be used, as in 40GiB; absent: what the GPU has less a margin, or "
-       "half of what the model leaves of the host's",
-       &o.device_memory,
-       {},
-       kSomeBytes},
-      {"host-memory",
-       kMachine,
-       "SIZE",
-       "Host memory that may be used; absent: what is available, less a twentieth",
-       &o.host_memory,
-       {},
-       kSomeBytes},
-      {"threads",
-       kMachine,
-       "N",
-       "Host threads; 0: one a usable core, less one beside a GPU",
-       &o.threads,
-       {},
-       0.0},
-      {"compute",
-       kMachine,
-       "TYPE",
-       "Type of weights and activations in computation; absent: bf16 on GPUs and on processors "
-       "with bf16 matrix units, else fp32",
-       &o.compute,
-       {"fp32", "bf16"}},
-      {"deterministic", kMachine, "",
-       "Take only kernels that give the same bits each time, where a faster one does not",
-       &o.deterministic},
-  };
-}
 
 std::vector<Option> checkpoint_table(CheckpointOptions& o) {
   return {
@@ -195,26 +122,6 @@ std::vector<Option> ranks_table(RunOptions& o) {
   };
 }
 
-/// How the states are kept that an update writes.
-std::vector<Option> state_table(MachineOptions& o) {
-  return {
-      {std::string(io::kMomentsOption),
-       kOptimizer,
-       "TYPE",
-       "How AdamW's moments are kept; bf16 (rounded by chance, so that averages move) takes 4 "
-       "bytes a parameter less of memory and of a checkpoint, and updates read and write less",
-       &o.moments,
-       {"fp32", "bf16"}},
-      {std::string(io::kMastersOption),
-       kOptimizer,
-       "TYPE",
-       "How the weights are kept that updates change; bf16 (rounded by chance, so that small "
-       "changes count) takes 2 bytes a parameter less of memory; needs --compute bf16",
-       &o.masters,
-       {"fp32", "bf16"}},
-  };
-}
-
 /// Options that decide what is learned. What else decides bits is in the numerics key.
 void mark_decisive(std::vector<Option>& table) {
   static constexpr std::string_view kNames[] = {
@@ -224,60 +131,6 @@ void mark_decisive(std::vector<Option>& table) {
       "beta2",        "eps",    io::kMomentsOption, io::kMastersOption};
   for (Option& option : table)
     option.decisive = std::ranges::find(kNames, option.name) != std::end(kNames);
-}
-
-Option model_option(RunOptions& o) {
-  return {.name = "model",
-          .group = kModel,
-          .value = "FOLDER|PRESET",
-          .help = model_help(),
-          .target = &o.model,
-          .required = true};
-}
-
-Option peak_option(RunOptions& o, std::string_view otherwise) {
-  return {
-      "peak",  kRun, "FLOP/S", fmt::format("What MFU is measured against; absent: {}", otherwise),
-      &o.peak, {},   1.0};
-}
-
-/// How a step is cut.
-std::vector<Option> batch_table(RunOptions& o) {
-  return {
-      {"seq-len", kBatch, "TOKENS", "Tokens a sequence", &o.seq_len, {}, 1.0, kMostTokens},
-      {"batch-tokens",
-       kBatch,
-       "TOKENS",
-       "Tokens a step; a multiple of --seq-len",
-       &o.batch_tokens,
-       {},
-       1.0,
-       kMostTokens},
-      {"micro-batch",
-       kBatch,
-       "SEQUENCES",
-       "Sequences computed at once; absent: chosen",
-       &o.micro_batch,
-       {},
-       1.0},
-  };
-}
-
-/// What is asked of the planner besides.
-std::vector<Option> choice_table(RunOptions& o) {
-  return {
-      {"slots", kPlan, "N", "Device buffers of the weight ring; absent: chosen", &o.slots, {}, 1.0},
-      {"segment",
-       kPlan,
-       "K",
-       "Blocks between saved boundaries; absent: chosen",
-       &o.segment,
-       {},
-       1.0},
-      {"force", kPlan, "CHOICE=VALUE", force_help(), &o.force},
-      {"key", kPlan, "FILE", "Numerics key of an earlier run: the same bits as there, or a refusal",
-       &o.key},
-  };
 }
 
 /// What `train` and `plan` share, in the order of the resolved configuration.
@@ -441,90 +294,6 @@ std::vector<Option> plan_table(RunOptions& options) {
                    .help = "Print JSON",
                    .target = &options.json,
                    .in_file = false});
-  return table;
-}
-
-std::vector<Option> generate_table(GenerateOptions& o) {
-  std::vector<Option> table = {
-      {.name = "model",
-       .group = kModel,
-       .value = "FOLDER",
-       .help = "Hugging Face model folder",
-       .target = &o.model,
-       .required = true},
-      {"prompt", kSampling, "TEXT", "Text to continue; absent: the start of a document", &o.prompt},
-      {"tokens", kSampling, "TOKENS", "Most tokens to write", &o.tokens, {}, 1.0},
-      {"temperature",
-       kSampling,
-       "T",
-       "Spread of the choice; 0: always the likeliest token",
-       &o.temperature,
-       {},
-       0.0},
-      {"top-k", kSampling, "N", "Choose among the likeliest N; 0: all", &o.top_k, {}, 0.0},
-      {"top-p",
-       kSampling,
-       "P",
-       "Choose among the likeliest that hold this much; 1: all",
-       &o.top_p,
-       {},
-       0.0},
-      {"seed", kSampling, "N", "Seed of the choice", &o.seed},
-      {"context",
-       kSampling,
-       "TOKENS",
-       "Tokens that the model looks back, at most the length it is made for; absent: prompt and "
-       "text, up to 4096",
-       &o.context,
-       {},
-       1.0},
-  };
-  append(table, machine_table(o.machine));
-  return table;
-}
-
-std::vector<Option> bench_table(BenchOptions& o) {
-  std::vector<Option> table = {model_option(o.run)};
-  table.front().required = false;  // it has a default
-  append(table, batch_table(o.run));
-  append(table, machine_table(o.run.machine));
-  append(table, state_table(o.run.machine));
-  append(table, choice_table(o.run));
-  append(table,
-         {
-             {"steps",
-              kRun,
-              "STEPS",
-              "Steps to time; 0: measure the machine alone",
-              &o.steps,
-              {},
-              0.0},
-             {"warmup-steps", kRun, "STEPS", "Steps before those", &o.warmup_steps, {}, 1.0},
-             {"tokens",
-              kRun,
-              "TOKENS",
-              "Measure kernels with a micro-batch of so many tokens; absent: the plan's",
-              &o.tokens,
-              {},
-              1.0},
-             {"disk", kRun, "FOLDER",
-              "Where checkpoints will go, to measure that disk; absent: the folder of --rates, "
-              "without --rates none",
-              &o.disk},
-             {"gpus",
-              kRun,
-              "N",
-              "Also measure what the first N GPUs copy together, for plans of several ranks",
-              &o.gpus,
-              {},
-              1.0},
-             {"rates", kRun, "FILE", "Where to write the rates, for train and plan", &o.rates},
-             {"json", kRun, "FILE", "Where to write all results", &o.json},
-             {"trace", kRun, "FILE",
-              "Where to write a Chrome trace of one more step, and of the predicted one below it",
-              &o.run.trace},
-             peak_option(o.run, "the GPU's data sheet, if it is known"),
-         });
   return table;
 }
 

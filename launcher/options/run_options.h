@@ -1,6 +1,6 @@
 #pragma once
 /// @file
-/// What the commands are asked to do: plain data with defaults, and the tables that fill them.
+/// What `train` and `plan` are asked to do: plain data with defaults, and the tables that fill it.
 
 #include <optional>
 #include <string>
@@ -77,43 +77,11 @@ struct RunOptions {
   bool json = false;           ///< plan only
 };
 
-/// `generate`.
-struct GenerateOptions {
-  std::string model;
-  std::string prompt;
-  Index tokens = 256;
-  double temperature = 0.8;
-  Index top_k = 0;
-  double top_p = 1;
-  std::uint64_t seed = 0;
-  std::optional<Index> context;  ///< tokens
-  MachineOptions machine;
-};
-
-/// `bench`.
-struct BenchOptions {
-  /// What train would be asked for. `steps` and `rates` are not used: those below are.
-  RunOptions run = [] {
-    RunOptions shared;
-    shared.model = "llama-tiny";
-    return shared;
-  }();
-  Index steps = 10;  ///< timed ones; 0: ceilings only
-  Index warmup_steps = 3;
-  std::optional<Index> tokens;       ///< of the micro-batch that ceilings are measured with
-  std::optional<std::string> disk;   ///< a folder; absent: that of the rates file
-  Index gpus = 1;                    ///< that copy together
-  std::optional<std::string> rates;  ///< to write
-  std::optional<std::string> json;   ///< to write
-};
-
 /// Tables over the fields of `options`, which must outlive them.
 std::vector<Option> train_table(RunOptions& options);
 /// The options that decide what is learned, as texts: what a checkpoint records and a resumed run
 /// must repeat.
 std::vector<std::pair<std::string, std::string>> decisive_options(const RunOptions& options);
 std::vector<Option> plan_table(RunOptions& options);
-std::vector<Option> generate_table(GenerateOptions& options);
-std::vector<Option> bench_table(BenchOptions& options);
 
 }  // namespace megatrain::launcher

@@ -5,7 +5,7 @@
 #include "core/engine/engine.h"
 #include "core/train/token_source.h"
 #include "launcher/console.h"
-#include "launcher/options/run_options.h"
+#include "launcher/options/bench_options.h"
 #include "launcher/session/machine.h"
 #include "launcher/session/model_source.h"
 #include "launcher/session/plans.h"
