@@ -15,23 +15,15 @@ namespace megatrain::launcher {
 
 namespace {
 
-sigset_t queued() {
-  sigset_t set;
-  sigemptyset(&set);
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGCHLD}) sigaddset(&set, signal);
-  return set;
-}
+sigset_t queued() { return signal_set({SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGCHLD}); }
 
 }  // namespace
 
-SignalQueue::SignalQueue() {
+SignalQueue::SignalQueue() : held_(queued()) {
   const sigset_t set = queued();
-  pthread_sigmask(SIG_BLOCK, &set, &before_);
   descriptor_ = io::FileDescriptor(::signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC));
   if (descriptor_.get() < 0) throw Error("cannot receive signals as events");
 }
-
-SignalQueue::~SignalQueue() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
 
 std::optional<int> SignalQueue::take() {
   signalfd_siginfo info{};
@@ -55,9 +47,7 @@ void SignalQueue::run_interruptible(const std::function<void()>& act) {
     while (const std::optional<int> signal = take()) {
       if (*signal == SIGCHLD) continue;
       std::signal(*signal, SIG_DFL);
-      sigset_t one;
-      sigemptyset(&one);
-      sigaddset(&one, *signal);
+      const sigset_t one = signal_set({*signal});
       ::kill(::getpid(), *signal);
       pthread_sigmask(SIG_UNBLOCK, &one, nullptr);
     }

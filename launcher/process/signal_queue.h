@@ -2,10 +2,10 @@
 /// @file
 /// Signals as events, for a program that waits for many things at once.
 
-#include <csignal>
 #include <functional>
 #include <optional>
 
+#include "core/base/signals_held.h"
 #include "io/file.h"
 
 namespace megatrain::launcher {
@@ -16,7 +16,6 @@ namespace megatrain::launcher {
 class SignalQueue {
  public:
   SignalQueue();
-  ~SignalQueue();
   SignalQueue(const SignalQueue&) = delete;
   SignalQueue& operator=(const SignalQueue&) = delete;
 
@@ -24,15 +23,15 @@ class SignalQueue {
   [[nodiscard]] int descriptor() const { return descriptor_.get(); }
   std::optional<int> take();
   /// The signals that were blocked before, for programs that are started.
-  [[nodiscard]] const sigset_t& before() const { return before_; }
+  [[nodiscard]] const sigset_t& before() const { return held_.before(); }
 
   /// Runs `act` in another thread. A signal meanwhile ends this program, as it would have without
   /// the queue: use it where nothing has to be cleared up.
   void run_interruptible(const std::function<void()>& act);
 
  private:
+  SignalsHeld held_;
   io::FileDescriptor descriptor_;
-  sigset_t before_{};
 };
 
 }  // namespace megatrain::launcher

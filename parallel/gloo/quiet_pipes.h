@@ -3,8 +3,9 @@
 /// Gloo writes to sockets without asking for no signal, and a peer that died would take this
 /// process along.
 
-#include <csignal>
 #include <ctime>
+
+#include "core/base/signals_held.h"
 
 namespace megatrain {
 
@@ -12,29 +13,27 @@ namespace megatrain {
 /// Threads that are started meanwhile stay that way. The rest of the process is left alone.
 class QuietPipes {
  public:
-  QuietPipes() {
-    sigemptyset(&pipe_);
-    sigaddset(&pipe_, SIGPIPE);
-    sigset_t pending;
-    sigpending(&pending);
-    was_pending_ = sigismember(&pending, SIGPIPE) == 1;
-    pthread_sigmask(SIG_BLOCK, &pipe_, &before_);
-  }
+  QuietPipes() = default;
   ~QuietPipes() {
     // One that came meanwhile must not arrive now.
+    const sigset_t pipe = signal_set({SIGPIPE});
     const timespec now{};
     if (!was_pending_)
-      while (sigtimedwait(&pipe_, nullptr, &now) == SIGPIPE) {
+      while (sigtimedwait(&pipe, nullptr, &now) == SIGPIPE) {
       }
-    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
   }
   QuietPipes(const QuietPipes&) = delete;
   QuietPipes& operator=(const QuietPipes&) = delete;
 
  private:
-  sigset_t pipe_;
-  sigset_t before_;
-  bool was_pending_ = false;
+  static bool is_pending() {
+    sigset_t pending;
+    sigpending(&pending);
+    return sigismember(&pending, SIGPIPE) == 1;
+  }
+
+  bool was_pending_ = is_pending();
+  SignalsHeld held_{signal_set({SIGPIPE})};
 };
 
 }  // namespace megatrain

@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/signals_held.h"
 #include "core/base/spin.h"
-#include "core/device/cpu/signals_held.h"
 #include "core/device/cpu/thread_sanitizer.h"
 #include "core/device/cpu/tiny_numbers.h"
 
@@ -122,9 +122,26 @@ CpuGraph::~CpuGraph() {
 
 // --- QueueStream ---
 
+namespace {
+
+/// What threads that compute leave to others. oneDNN's generated products (2.7's sgemm, for one)
+/// move the stack pointer into a workspace on the heap: the frame of a handler that runs there is
+/// written over whatever lies below that workspace.
+sigset_t all_but_faults() {
+  sigset_t set;
+  sigfillset(&set);
+  // They tell of the thread's own fault. Held, they would end the process without their handler (a
+  // sanitizer's, a debugger's).
+  for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS, SIGABRT})
+    sigdelset(&set, fault);
+  return set;
+}
+
+}  // namespace
+
 QueueStream::QueueStream(Device& device, std::string_view name, int threads)
     : device_(device), threads_(threads) {
-  const SignalsHeld held;
+  const SignalsHeld held(all_but_faults());
   thread_ = std::thread([this] { loop(); });
   // The kernel keeps 15 characters of a thread's name.
   pthread_setname_np(thread_.native_handle(), std::string(name.substr(0, 15)).c_str());
