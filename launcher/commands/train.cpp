@@ -1,6 +1,7 @@
 #include "launcher/commands/train.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <csignal>
 #include <exception>
@@ -166,6 +167,11 @@ Preparation prepare(const RunOptions& options, Console& console) {
   run.decisions = decisions_of(options, run.data);
   check_accepted(options.checkpoints.accept_change, run.decisions,
                  run.resume ? run.resume.record().options : Decisions());
+  // No refusal: a command that shall go on later, whatever happens, says it from the start.
+  if (!run.resume && !options.checkpoints.accept_change.empty())
+    console.warning(
+        fmt::format("--accept-change {} has no effect: {} holds no checkpoint to go on from",
+                    fmt::join(options.checkpoints.accept_change, ", "), folder.path.string()));
   if (options.key) run.key = read_key(*options.key);
   if (run.resume) {
     run.resume.require_same_model(run.source.config);

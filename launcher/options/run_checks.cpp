@@ -21,23 +21,26 @@ void check_learning_rate(const RunOptions& o) {
                     o.lr, o.weight_decay));
 }
 
-void check_checkpoints(const CheckpointOptions& o) {
+void check_checkpoints(const RunOptions& run) {
+  const CheckpointOptions& o = run.checkpoints;
   // --keep-last counts those that signals ask for, too.
   if (o.keep_every > 0 && o.save_every == 0)
     throw UserError(
         fmt::format("--keep-every {} keeps nothing without --save-every", o.keep_every));
-  if (o.resume == "none" && !o.accept_change.empty())
-    throw UserError(
-        fmt::format("--accept-change {}: --resume none takes up no earlier run, of which anything "
-                    "could differ",
-                    o.accept_change.front()));
+  if (o.accept_change.empty()) return;
+  // A named checkpoint is gone on from all the same.
+  const bool replaces = run.overwrite && o.resume == "auto";
+  if (replaces || o.resume == "none")
+    throw UserError(fmt::format(
+        "--accept-change {}: {} takes up no earlier run, of which anything could differ",
+        o.accept_change.front(), replaces ? "--overwrite" : "--resume none"));
 }
 
 }  // namespace
 
 std::vector<std::string> check_together(const RunOptions& options) {
   check_learning_rate(options);
-  check_checkpoints(options.checkpoints);
+  check_checkpoints(options);
   // No refusal: a few steps of a long run's configuration are how it is tried out.
   if (options.warmup >= options.steps)
     return {fmt::format("--warmup {} is not shorter than --steps {}: the learning rate only rises",

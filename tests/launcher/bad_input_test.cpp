@@ -148,6 +148,8 @@ TEST_F(BadInput, OptionsThatExcludeEachOther) {
   expect({"--min-lr", "1"}, {"--min-lr 1", "--lr 0.003"});
   expect({"--keep-every", "6"}, {"--keep-every 6", "--save-every"});
   expect({"--resume", "none", "--accept-change", "lr"}, {"--accept-change lr", "--resume none"});
+  expect_run_refused({"--overwrite", "--accept-change", "lr"},
+                     {"--accept-change lr", "--overwrite"});
   expect({"--val-fraction", "0.1", "--val-data", path("text.txt")},
          {"--val-fraction", "--val-data"});
 

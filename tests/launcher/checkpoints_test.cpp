@@ -178,6 +178,17 @@ TEST_F(Checkpoints, ChangedOptionsAreRefusedUnlessAcceptedByName) {
   EXPECT_NE(data.err.find("data-content"), std::string::npos) << data.err;
 }
 
+TEST_F(Checkpoints, AnAcceptedChangeOfNothingIsSaid) {
+  const std::vector<std::string> accepts = {"--accept-change", "lr", "--accept-change", "numerics"};
+  const Outcome anew = expect_done(run("a", accepts));
+  EXPECT_NE(anew.err.find("--accept-change lr, numerics has no effect: " + path("a")),
+            std::string::npos)
+      << anew.err;
+  // The same command again has something to go on from.
+  const Outcome again = expect_done(run("a", accepts));
+  EXPECT_EQ(again.err.find("no effect"), std::string::npos) << again.err;
+}
+
 /// By the option that has states kept in bf16.
 class StateFormats : public Checkpoints, public ::testing::WithParamInterface<std::string> {};
 
@@ -187,24 +198,24 @@ INSTANTIATE_TEST_SUITE_P(States, StateFormats, ::testing::Values("moments", "mas
 /// The same exact resumption as in fp32, and no way from one to the other unasked.
 TEST_P(StateFormats, InBf16GoOnExactlyAndAreChangedOnlyByName) {
   const std::string& option = GetParam();
-  const auto run = [&](const std::string& out, std::vector<std::string> more = {}) {
+  const auto in_bf16 = [&](const std::string& out, std::vector<std::string> more = {}) {
     append(more, {"--compute", "bf16"});
-    return Checkpoints::run(out, std::move(more));
+    return run(out, std::move(more));
   };
   const std::vector<std::string> bf16 = {"--" + option, "bf16"};
-  const Outcome first = expect_done(run("a", bf16));
+  const Outcome first = expect_done(in_bf16("a", bf16));
   EXPECT_NE(first.out.find(option + " in bf16"), std::string::npos) << first.out;
   EXPECT_NE(read_file(path("a/numerics.key")).find(option + " = bf16"), std::string::npos);
   fs::copy(path("a"), path("b"), fs::copy_options::recursive);
   fs::remove_all(path(std::string("b/") + kLast));
-  EXPECT_NE(expect_done(run("b", bf16)).out.find("going on from step 8"), std::string::npos);
+  EXPECT_NE(expect_done(in_bf16("b", bf16)).out.find("going on from step 8"), std::string::npos);
   expect_same_run("a", "b");
   EXPECT_EQ(run_program({"verify", path(std::string("a/") + kLast)}).exit_code, 0);
 
-  expect_done(run("wide"));
-  const auto bytes = [&](const std::string& run) {
+  expect_done(in_bf16("wide"));
+  const auto bytes = [&](const std::string& folder) {
     std::uintmax_t all = 0;
-    for (const auto& entry : fs::directory_iterator(path(run + "/" + kLast)))
+    for (const auto& entry : fs::directory_iterator(path(folder + "/" + kLast)))
       if (entry.path().filename().string().starts_with("shard_")) all += entry.file_size();
     return static_cast<double>(all);
   };
@@ -219,22 +230,22 @@ TEST_P(StateFormats, InBf16GoOnExactlyAndAreChangedOnlyByName) {
 
   for (const auto& [folder, now] : {std::pair("a", "fp32"), std::pair("wide", "bf16")}) {
     const std::vector<std::string> other = {"--" + option, now, "--steps", "12"};
-    const Outcome refused = run_program(run(folder, other));
+    const Outcome refused = run_program(in_bf16(folder, other));
     EXPECT_EQ(refused.exit_code, 2);
     EXPECT_NE(refused.err.find("--accept-change " + option), std::string::npos) << refused.err;
     std::vector<std::string> accepts = other;
     append(accepts, {"--accept-change", option, "--steps", "14", "--accept-change", "steps"});
-    const Outcome accepted = expect_done(run(folder, accepts));
+    const Outcome accepted = expect_done(in_bf16(folder, accepts));
     EXPECT_NE(accepted.err.find("accepted: " + option), std::string::npos) << accepted.err;
     const std::string kept = option == "masters" && now == std::string("fp32") ? "split fp32" : now;
     EXPECT_NE(accepted.out.find(option + " in " + kept), std::string::npos) << accepted.out;
     EXPECT_EQ(series(path(std::string(folder) + "/metrics.jsonl"), "loss").size(), 14U);
     // From here on it is as it is now.
-    expect_done(run(folder, {"--" + option, now, "--steps", "14"}));
+    expect_done(in_bf16(folder, {"--" + option, now, "--steps", "14"}));
   }
   // With all other bits accepted too, the states still are not.
   fs::remove_all(path("b/checkpoints/step_00000012"));
-  EXPECT_EQ(run_program(run("b", {"--accept-change", "numerics"})).exit_code, 2);
+  EXPECT_EQ(run_program(in_bf16("b", {"--accept-change", "numerics"})).exit_code, 2);
 }
 
 TEST_F(Checkpoints, MastersInBf16AreNotThoseOfARunThatStreamsFp32) {
