@@ -391,6 +391,15 @@ int train_together(const RunOptions& options, Preparation& run, const Claim& cla
   if (!trace.spans.empty())
     failures.collect([&] { io::write_file(*options.trace, trace.to_json()); });
   failures.rethrow();
+  // Of several signals in the same moment each is heard, also one that came after the last
+  // boundary.
+  if (done < options.steps && requests.stop(/*failed=*/false) && requests.requeue()) {
+    if (StateReader* reader = saver->begin(trainer.state(), /*ending=*/true)) {
+      engine.snapshot(*reader);
+      engine.finish_snapshot();
+    }
+    saved = saver->finish();
+  }
   if (!saved)
     // What is to be mended: the same run again would do no better.
     throw UserError(

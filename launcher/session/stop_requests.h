@@ -7,7 +7,8 @@
 
 namespace megatrain::launcher {
 
-/// What any rank was asked, told to all of them at a step's boundary.
+/// What any rank was asked, told to all of them at a step's boundary, and once more when a run has
+/// ended early.
 class StopRequests {
  public:
   StopRequests(Team& team, const StopSignals& signals) : team_(team), signals_(signals) {}

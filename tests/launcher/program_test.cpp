@@ -6,6 +6,8 @@
 #include <set>
 #include <thread>
 
+#include "io/atomic_file.h"
+#include "io/checkpoint/checkpoint_folder.h"
 #include "io/json.h"
 #include "tests/launcher/run_test.h"
 
@@ -239,6 +241,35 @@ TEST_F(Signals, SeveralInOneMomentAreOne) {
   const int code = outcome.exit_code;
   EXPECT_TRUE(code == 128 + SIGINT || code == 128 + SIGHUP) << code << ": " << outcome.err;
   expect_whole_model(folder_ / "run" / "model");
+}
+
+/// The last boundary, at which the run would have saved, is behind it then.
+TEST_F(Signals, ARequestToSaveIsHeardWhileTheModelIsExported) {
+  const fs::path model = path("run/model");
+  bool heard = false;
+  // On a busy machine it may come when all is over, or more than a second after the first.
+  for (int tries = 0; tries < 20 && !heard; ++tries) {
+    fs::remove_all(path("run"));
+    const auto program = start();
+    program->signal(SIGINT);
+    for (int i = 0; i < 10'000 && !fs::exists(io::AtomicFolder::aside(model)); ++i) {
+      if (fs::exists(model)) break;
+      std::this_thread::sleep_for(std::chrono::microseconds(100));
+    }
+    program->signal(SIGTERM);
+    const Outcome outcome = program->wait();
+    heard = outcome.exit_code == 75;
+    EXPECT_TRUE(heard || outcome.exit_code == 128 + SIGINT || outcome.exit_code == 128 + SIGTERM)
+        << outcome.exit_code << ": " << outcome.err;
+    EXPECT_EQ(fs::exists(path("run/checkpoints/latest")), heard) << outcome.err;
+  }
+  ASSERT_TRUE(heard);
+  expect_whole_model(model);
+  // It is of the last step, and what the model was made from.
+  const auto steps = static_cast<Index>(series(path("run/metrics.jsonl"), "loss").size());
+  const fs::path saved = io::CheckpointFolder(path("run/checkpoints")).of_step(steps);
+  EXPECT_EQ(run_program({"verify", saved.string()}).exit_code, 0) << saved;
+  EXPECT_EQ(run_program({"diff", "--weights", saved.string(), model.string()}).exit_code, 0);
 }
 
 TEST_F(Signals, AnotherASecondLaterLeavesAtOnce) {
