@@ -9,6 +9,7 @@
 #include "io/checkpoint/checkpoint_files.h"
 #include "io/checkpoint/shard_writer.h"
 #include "io/checkpoint/state_match.h"
+#include "io/checkpoint/verify.h"
 #include "io/text.h"
 
 namespace megatrain::io {
@@ -38,6 +39,7 @@ OpenShard open_shard(const fs::path& path, const ManifestShard& before, Index bl
     if (!dataset->refusal.empty())
       throw UserError(fmt::format("{}: dataset {} cannot be read: {}", path.string(),
                                   quote(old.path), dataset->refusal));
+    check_state_format(path, *dataset);
     shard.datasets.push_back(dataset);
     ManifestDataset entry{old.path, dataset->type, dataset->shape, {}};
     entry.blocks.resize(static_cast<std::size_t>(ceil_div(entry.bytes(), block_bytes)));

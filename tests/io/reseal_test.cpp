@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <functional>
 
+#include "io/checkpoint/checkpoint_files.h"
+#include "io/checkpoint/shard_writer.h"
 #include "io/checkpoint/state_load.h"
 #include "io/checkpoint/training_record.h"
 #include "io/checkpoint/verify.h"
@@ -123,6 +125,42 @@ TEST_F(Reseal, SmallFilesAreTakenToo) {
   put_file(path_ / "config.json", config);
   EXPECT_THROW(verify(), DamagedCheckpoint);
   EXPECT_EQ(resealed(), std::vector<std::string>{"config.json "});
+  verify();
+}
+
+/// What the writer said of a moment, and what is stored, shall not be two things.
+TEST_F(Reseal, AStateFormatThatContradictsTheTypeIsRefusedAndIsDamageWhereItIsSealed) {
+  constexpr const char* kMoment = "/optim/exp_avg/model.norm.weight";
+  const std::string shard = shard_of(kMoment);
+  const std::string manifest = get_file(path_ / "manifest.json");
+  const auto say = [&](const Hdf5Attribute& attribute) {
+    rewrite(shard, [&](auto& specs) {
+      std::ranges::find(specs, kMoment, &Hdf5DatasetSpec::path)->attributes = {attribute};
+    });
+  };
+  for (const auto& [attribute, said] : std::initializer_list<std::pair<Hdf5Attribute, const char*>>{
+           {{"state_format", "bf16"}, "'bf16'"},
+           {{"state_format", "fp8"}, "'fp8'"},
+           {{"state_format", Index{32}}, "a number"}}) {
+    say(attribute);
+    expect_user_error([&] { resealed(); }, {shard, kMoment, "F32", "state_format", said});
+    EXPECT_EQ(get_file(path_ / "manifest.json"), manifest);
+    // As a writer would seal it that takes one type for the other.
+    Manifest sealed = read_manifest(path_);
+    const auto entry = std::ranges::find(sealed.shards, shard, &ManifestShard::name);
+    const Hdf5File file(path_ / shard);
+    std::vector<const Hdf5Dataset*> datasets;
+    for (const ManifestDataset& dataset : entry->datasets)
+      datasets.push_back(file.find(dataset.path));
+    entry->bytes = file.bytes();
+    entry->metadata = metadata_checksum(InputFile(path_ / shard), datasets);
+    write_manifest(path_, sealed);
+    EXPECT_THROW(verify(), DamagedCheckpoint);
+    expect_user_error([&] { verify(); }, {shard, kMoment, "F32", "state_format", said});
+    write_manifest(path_, parse_manifest(manifest, "manifest"));
+  }
+  say({"state_format", "fp32"});
+  resealed();
   verify();
 }
 
