@@ -368,6 +368,9 @@ int train_together(const RunOptions& options, Preparation& run, const Claim& cla
   failures.add(sink.failure());  // of a step, before what its boundary may have met
   failures.add(broken);
   if (file) failures.collect([&] { file->check_there(); });
+  // Before the model: who wants the trace alone need not wait for that.
+  if (!trace.spans.empty())
+    failures.collect([&] { io::write_file(*options.trace, trace.to_json()); });
   team.at_work("saving the model");
   steps.finish();
   bool saved = true;
@@ -388,8 +391,6 @@ int train_together(const RunOptions& options, Preparation& run, const Claim& cla
                            done, options.steps,
                            exported ? fmt::format("the model is in {}", run.folder.model().string())
                                     : "the model could not be saved"));
-  if (!trace.spans.empty())
-    failures.collect([&] { io::write_file(*options.trace, trace.to_json()); });
   failures.rethrow();
   // Of several signals in the same moment each is heard, also one that came after the last
   // boundary.

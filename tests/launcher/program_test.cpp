@@ -39,6 +39,9 @@ TEST_F(Runs, TrainsPlansAndGenerates) {
   EXPECT_EQ(names,
             (std::set<std::string>{"config.toml", "metrics.jsonl", "model", "numerics.key"}));
   expect_whole_model(run / "model");
+  // Who wants the trace alone need not wait for the model.
+  EXPECT_LE(fs::last_write_time(path("trace.json")),
+            fs::last_write_time(run / "model" / "model.safetensors"));
 
   const std::vector<double> loss = series(run / "metrics.jsonl", "loss");
   ASSERT_EQ(loss.size(), 12u);
