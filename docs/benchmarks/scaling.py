@@ -1,43 +1,47 @@
 #!/usr/bin/env python3
 """Predicts how training scales over GPUs: the table of docs/scaling.md.
 
-    docs/benchmarks/scaling.py MEGATRAIN [--rates FILE]
+    docs/benchmarks/scaling.py MEGATRAIN [OPTION...]
 
-Asks `megatrain plan --ranks N` for a machine of 8 GPUs of 141 GB; needs none of them.
+Asks `megatrain plan --ranks N OPTION...` for machines of 8 GPUs of 141 GB and enough host memory;
+needs none of them.
 """
 import json
 import subprocess
 import sys
 
 SEQUENCE = 4096
-NODE = 8
+# GPUs, and how many of them hold the model once between them.
+LAYOUTS = [(1, 1), (2, 2), (4, 4), (8, 8), (8, 4), (64, 8), (512, 8)]
 
 
-def plan(program, extra, model, tokens, ranks):
+def plan(program, extra, model, tokens, ranks, group):
     command = [
         program, "plan", "--model", model, "--device", "cuda", "--device-memory", "130GiB",
         "--host-memory", "1800GiB", "--seq-len", str(SEQUENCE), "--batch-tokens",
-        str(tokens * ranks), "--ranks", str(ranks), "--shard-group", str(min(ranks, NODE)),
-        "--json", *extra]
+        str(tokens * ranks), "--ranks", str(ranks), "--shard-group", str(group), "--json", *extra]
     return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+
+
+def title(ranks, group):
+    return f"{group} x {ranks // group}" if ranks > group else str(ranks)
 
 
 def main():
     program, *extra = sys.argv[1:]
-    print("| model | tokens a step and GPU | GPUs | step | tokens/s a GPU | of one GPU "
-          "| store a GPU | bound by |")
-    print("|---|---|---|---|---|---|---|---|")
-    for model in ("qwen2.5-7b", "qwen2.5-14b"):
+    titles = [title(*layout) for layout in LAYOUTS]
+    print(f"| model | tokens | {' | '.join(titles)} | states |")
+    print("|---|---|" + "---|" * (len(titles) + 1))
+    for model in ("qwen2.5-7b", "qwen2.5-14b", "qwen2.5-32b"):
         for tokens in (65536, 8192):
-            alone = None
-            for ranks in (1, 2, 4, 8, 64, 512):
-                found = plan(program, extra, model, tokens, ranks)
-                seconds = found["predicted_step_seconds"]
-                rate = tokens / seconds
-                alone = alone or rate
-                print(f"| {model} | {tokens} | {ranks} | {seconds:.2f} s | {rate:.0f} "
-                      f"| {100 * rate / alone:.1f} % | {found['store_bytes'] / 2**30:.1f} GiB "
-                      f"| {found['bound_by']} |")
+            plans = [plan(program, extra, model, tokens, *layout) for layout in LAYOUTS]
+            rates = [tokens / found["predicted_step_seconds"] for found in plans]
+            cells = [f"{rate:.0f} ({rate / rates[0]:.2f})" for rate in rates]
+            for i, found in enumerate(plans):
+                if found["bound_by"] != "compute":
+                    cells[i] += f" {found['bound_by']}"
+            print(f"| {model} | {tokens} | {' | '.join(cells)} "
+                  f"| {plans[0]['store_bytes'] / 2**30:.0f} GiB |")
 
 
 if __name__ == "__main__":
