@@ -77,7 +77,7 @@ std::map<std::string, std::string> tied_names(const Model& model) {
 Hdf5DatasetSpec dataset_spec(const StateTensor& tensor) {
   Hdf5DatasetSpec spec{tensor.path(), file_type(tensor.type), tensor.param->whole_shape};
   if (tensor.part != StatePart::master) {
-    spec.attributes.push_back({"state_format", std::string(name(tensor.type))});
+    spec.attributes.push_back({std::string(kStateFormat), std::string(name(tensor.type))});
   } else {
     std::string names;
     for (const std::string& alias : tensor.param->aliases)

@@ -34,6 +34,10 @@ inline constexpr StateForm kWeightsAlone = {.parts = std::span(kStateParts).firs
 inline constexpr std::string_view kParamsGroup = "/params/";
 inline constexpr std::string_view kOptimizerGroup = "/optim/";
 
+/// The attribute of a dataset of states that says how they are kept while training: the name of a
+/// DType.
+inline constexpr std::string_view kStateFormat = "state_format";
+
 /// "/params/NAME", "/optim/exp_avg/NAME", "/optim/exp_avg_sq/NAME".
 std::string state_path(StatePart part, std::string_view parameter);
 

@@ -5,9 +5,11 @@
 #include <algorithm>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "io/checkpoint/read_blocks.h"
+#include "io/checkpoint/state_layout.h"
 #include "io/text.h"
 
 namespace megatrain::io {

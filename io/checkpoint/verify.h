@@ -3,16 +3,11 @@
 /// Reads a checkpoint from end to end.
 
 #include <filesystem>
-#include <string_view>
 
 #include "io/checkpoint/checkpoint.h"
 #include "io/pieces.h"
 
 namespace megatrain::io {
-
-/// The attribute of a dataset of states that says how they are kept while training: the name of a
-/// DType.
-inline constexpr std::string_view kStateFormat = "state_format";
 
 /// Refuses a dataset that says so of another type than it is stored in, or of one that there is
 /// not. One that does not say, as other tools write it, is as good as its type.
