@@ -55,6 +55,13 @@ constexpr std::uint32_t random_bits(RoundingWords words, std::uint32_t low) {
   return bits ^ (bits >> 16);
 }
 
+/// A third number below 2^16 of random_bits(), besides its two halves: pairwise they are
+/// independent, because for each value of one half every value of the other gives another sum.
+inline constexpr std::uint32_t kThirdNumberFactor = 0x9E37U;  // odd
+constexpr std::uint32_t third_number(std::uint32_t random) {
+  return ((random >> 16) + random * kThirdNumberFactor) & 0xFFFFU;
+}
+
 /// One of the two bf16 beside a finite value (the value itself if it is one), the nearer one more
 /// often. Zero stays zero. Of magnitude kLargestBfloat16 at most, the result is finite.
 /// @param random  uniform in [0, 2^16)

@@ -36,10 +36,9 @@ namespace megatrain::ops {
 /// only gradients near kLargestClippedNorm (core/optim/clip.h) could reach, and m because it is an
 /// average of gradients below that, 19 orders of magnitude away.
 ///
-/// Masters that are kept as bf16 are rounded the same way, with random bits of their own
-/// (for_weights()), below 2^16: what a step changes is most often less than half of what they can
-/// show.
-///   p = round_by_chance(clamp(p, +-kLargestBfloat16), r)
+/// Masters that are kept as bf16 are rounded the same way: what a step changes is most often less
+/// than half of what they can show.
+///   p = round_by_chance(clamp(p, +-kLargestBfloat16), third_number(r))
 struct AdamWCoefficients {
   float clip = 1;
   float decay = 1;
@@ -51,9 +50,6 @@ struct AdamWCoefficients {
   float eps = 0;
   std::uint64_t rounding_key = 0;  ///< for states that are kept as bf16: rounding_key()
 };
-
-/// The key by which masters are rounded, of the one for moments.
-constexpr std::uint64_t for_weights(std::uint64_t rounding_key) { return mix_bits(rounding_key); }
 
 /// A contiguous range of elements of one tensor group; the arrays do not overlap, each is aligned
 /// to its element.

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "tests/optim/slices.h"
@@ -71,18 +72,19 @@ TEST(Bf16Masters, AreRightInTheMean) {
   EXPECT_LT(std::abs(bias), 1.5e-5);
 }
 
-/// Weights and moments of an element draw numbers of their own: were they the same, a weight would
-/// go up just when its moments do.
-TEST(Bf16Masters, DrawOtherNumbersThanMoments) {
-  int same = 0;
-  for (std::uint32_t i = 0; i < kElements; ++i) {
-    const std::uint64_t key = rounding_key(7, 3);
-    const std::uint32_t moments = random_bits(rounding_words(key, 0), i);
-    const std::uint32_t weights =
-        random_bits(rounding_words(ops::for_weights(key), 0), i) & 0xFFFFU;
-    if (weights == (moments & 0xFFFFU) || weights == moments >> 16) ++same;
+/// Were a weight's number that of a moment, it would go up just when that does. For each value of
+/// one half, all values of the other give all third numbers.
+TEST(Bf16Masters, DrawNumbersOfTheirOwn) {
+  constexpr std::uint32_t kNumbers = 1U << 16;
+  for (const std::uint32_t half : {0U, 1U, 0x8000U, 0xFFFFU, 0x1234U}) {
+    std::vector<bool> by_low(kNumbers), by_high(kNumbers);
+    for (std::uint32_t other = 0; other < kNumbers; ++other) {
+      by_low[third_number(half << 16 | other)] = true;
+      by_high[third_number(other << 16 | half)] = true;
+    }
+    EXPECT_EQ(std::count(by_low.begin(), by_low.end(), true), kNumbers) << half;
+    EXPECT_EQ(std::count(by_high.begin(), by_high.end(), true), kNumbers) << half;
   }
-  EXPECT_LT(same, 4) << "of 4096, two in 65536 are by chance";
 }
 
 }  // namespace

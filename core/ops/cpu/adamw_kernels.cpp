@@ -52,6 +52,13 @@ HWY_INLINE hn::Vec<Words> random_words(RoundingWords words, hn::Vec<Words> low) 
   return hn::Xor(bits, hn::ShiftRight<16>(bits));
 }
 
+/// third_number().
+HWY_INLINE hn::Vec<Words> third_numbers(hn::Vec<Words> random) {
+  const Words d;
+  const auto product = hn::Mul(random, hn::Set(d, kThirdNumberFactor));
+  return hn::And(hn::Add(hn::ShiftRight<16>(random), product), hn::Set(d, 0xFFFFU));
+}
+
 /// round_by_chance(). @param random  below 2^16
 HWY_INLINE void store_rounded(std::byte* to, Index i, Vector values, hn::Vec<Words> random) {
   const auto rounded = hn::ShiftRight<16>(hn::Add(hn::BitCast(Words(), values), random));
@@ -70,7 +77,7 @@ HWY_INLINE Vector load_weights(const AdamWSlice& slice, Index i) {
   }
 }
 
-/// @param random  for what is rounded by chance: below 2^16
+/// @param random  random_bits(), for what is rounded by chance
 template <MasterFormat kMaster>
 HWY_INLINE void store_weights(const AdamWSlice& slice, Index i, Vector weights,
                               hn::Vec<Words> random) {
@@ -83,7 +90,8 @@ HWY_INLINE void store_weights(const AdamWSlice& slice, Index i, Vector weights,
                slice.remainder + i);
   } else if constexpr (kMaster == MasterFormat::bf16) {
     const Vector limit = hn::Set(Floats(), kLargestBfloat16);
-    store_rounded(slice.weights, i, hn::Clamp(weights, hn::Neg(limit), limit), random);
+    store_rounded(slice.weights, i, hn::Clamp(weights, hn::Neg(limit), limit),
+                  third_numbers(random));
   } else {
     hn::StoreU(weights, Floats(), reinterpret_cast<float*>(slice.weights) + i);
   }
@@ -103,7 +111,6 @@ void update(const AdamWSlice& slice, const AdamWCoefficients& c) {
   const Vector eps = hn::Set(d, c.eps);
   const Vector limit = hn::Set(d, kLargestMaster);
   const RoundingWords words = rounding_words(c.rounding_key, slice.position);
-  const RoundingWords weight_words = rounding_words(for_weights(c.rounding_key), slice.position);
   // Positions go through memory where they are made: once, not in the loop.
   auto low = hn::Iota(Words(), static_cast<std::uint32_t>(slice.position));
 
@@ -120,8 +127,12 @@ void update(const AdamWSlice& slice, const AdamWCoefficients& c) {
     p = hn::NegMulAdd(step_size, hn::Div(m, denominator), p);
     p = hn::Clamp(p, hn::Neg(limit), limit);
 
+    auto random = hn::Zero(Words());
+    if constexpr (kBf16Moments || kMaster == MasterFormat::bf16) {
+      random = random_words(words, low);
+      low = hn::Add(low, hn::Set(Words(), static_cast<std::uint32_t>(lanes)));
+    }
     if constexpr (kBf16Moments) {
-      const auto random = random_words(words, low);
       store_rounded(slice.exp_avg, i, m, hn::And(random, hn::Set(Words(), 0xFFFFU)));
       v = hn::Min(v, hn::Set(d, kLargestBfloat16));
       store_rounded(slice.exp_avg_sq, i, v, hn::ShiftRight<16>(random));
@@ -129,11 +140,7 @@ void update(const AdamWSlice& slice, const AdamWCoefficients& c) {
       hn::StoreU(m, d, reinterpret_cast<float*>(slice.exp_avg) + i);
       hn::StoreU(v, d, reinterpret_cast<float*>(slice.exp_avg_sq) + i);
     }
-    auto for_weight = hn::Zero(Words());
-    if constexpr (kMaster == MasterFormat::bf16)
-      for_weight = hn::And(random_words(weight_words, low), hn::Set(Words(), 0xFFFFU));
-    store_weights<kMaster>(slice, i, p, for_weight);
-    low = hn::Add(low, hn::Set(Words(), static_cast<std::uint32_t>(lanes)));
+    store_weights<kMaster>(slice, i, p, random);
   }
   adamw_update_portable(slice.part(i, slice.count - i), c);
 }

@@ -57,7 +57,6 @@ void store_moment(std::byte* moments, DType type, Index i, float value, std::uin
 void update_run(const AdamWSlice& slice, const AdamWCoefficients& c) {
   const DType moments = slice.moment_type;
   const RoundingWords words = rounding_words(c.rounding_key, slice.position);
-  const RoundingWords weight_words = rounding_words(for_weights(c.rounding_key), slice.position);
   for (Index i = 0; i < slice.count; ++i) {
     const float g = c.clip * load_gradient(slice, i);
     float m = load_moment(slice.exp_avg, moments, i);
@@ -71,12 +70,11 @@ void update_run(const AdamWSlice& slice, const AdamWCoefficients& c) {
     p = std::fma(-c.step_size, m / denominator, p);
     p = std::clamp(p, -kLargestMaster, kLargestMaster);
 
-    const auto low = static_cast<std::uint32_t>(slice.position + i);
-    const std::uint32_t random = random_bits(words, low);
+    const std::uint32_t random = random_bits(words, static_cast<std::uint32_t>(slice.position + i));
     if (moments == DType::bf16) v = std::min(v, kLargestBfloat16);
     store_moment(slice.exp_avg, moments, i, m, random & 0xFFFFU);
     store_moment(slice.exp_avg_sq, moments, i, v, random >> 16);
-    store_master(slice, i, p, random_bits(weight_words, low) & 0xFFFFU);
+    store_master(slice, i, p, third_number(random));
   }
 }
 

@@ -20,12 +20,7 @@ __device__ void update_element(const AdamWCoefficients& c, float gradient, float
   p = fminf(fmaxf(p, -kLargestMaster), kLargestMaster);
 }
 
-/// kWidth elements as they are kept. @param random  of each element, below 2^16
-template <int kWidth>
-__device__ void store_rounded(float* to, const float (&values)[kWidth],
-                              const std::uint32_t (&)[kWidth]) {
-  store(to, values);
-}
+/// @param random  of each element, below 2^16
 template <int kWidth>
 __device__ void store_rounded(bf16* to, const float (&values)[kWidth],
                               const std::uint32_t (&random)[kWidth]) {
@@ -33,6 +28,27 @@ __device__ void store_rounded(bf16* to, const float (&values)[kWidth],
 #pragma unroll
   for (int i = 0; i < kWidth; ++i) rounded.values[i] = round_by_chance(values[i], random[i]).bits;
   *reinterpret_cast<Pack<std::uint16_t, kWidth>*>(to) = rounded;
+}
+
+/// Both moments of kWidth elements as they are kept.
+/// @param random  random_bits() of each element, for what is rounded by chance
+template <class Moment, int kWidth>
+__device__ void store_moments(Moment* first, Moment* second, const float (&m)[kWidth],
+                              float (&v)[kWidth], const std::uint32_t (&random)[kWidth]) {
+  if constexpr (sizeof(Moment) == 2) {
+    std::uint32_t for_first[kWidth], for_second[kWidth];
+#pragma unroll
+    for (int i = 0; i < kWidth; ++i) {
+      for_first[i] = random[i] & 0xFFFFU;
+      for_second[i] = random[i] >> 16;
+      v[i] = fminf(v[i], kLargestBfloat16);
+    }
+    store_rounded(first, m, for_first);
+    store_rounded(second, v, for_second);
+  } else {
+    store(first, m);
+    store(second, v);
+  }
 }
 
 /// The masters of elements [at, at + kWidth).
@@ -53,10 +69,10 @@ __device__ void load_masters(const AdamWSlice& slice, Index at, float (&p)[kWidt
   }
 }
 
-/// @param words  for_weights(), of every element of the slice
+/// @param random  random_bits() of each element, for what is rounded by chance
 template <MasterFormat kMaster, int kWidth>
 __device__ void store_masters(const AdamWSlice& slice, Index at, float (&p)[kWidth],
-                              RoundingWords words) {
+                              const std::uint32_t (&random)[kWidth]) {
   if constexpr (kMaster == MasterFormat::split) {
     using Highs = Pack<std::uint16_t, kWidth>;
     using Remainders = Pack<std::int16_t, kWidth>;
@@ -71,26 +87,22 @@ __device__ void store_masters(const AdamWSlice& slice, Index at, float (&p)[kWid
     *reinterpret_cast<Highs*>(reinterpret_cast<std::uint16_t*>(slice.weights) + at) = highs;
     *reinterpret_cast<Remainders*>(slice.remainder + at) = remainders;
   } else if constexpr (kMaster == MasterFormat::bf16) {
-    std::uint32_t random[kWidth];
+    std::uint32_t for_weight[kWidth];
 #pragma unroll
     for (int i = 0; i < kWidth; ++i) {
-      random[i] = random_bits(words, static_cast<std::uint32_t>(slice.position + at + i)) & 0xFFFFU;
+      for_weight[i] = third_number(random[i]);
       p[i] = fminf(fmaxf(p[i], -kLargestBfloat16), kLargestBfloat16);
     }
-    store_rounded(reinterpret_cast<bf16*>(slice.weights) + at, p, random);
+    store_rounded(reinterpret_cast<bf16*>(slice.weights) + at, p, for_weight);
   } else {
     store(reinterpret_cast<float*>(slice.weights) + at, p);
   }
 }
 
-/// What all elements of a slice are rounded by.
-struct SliceWords {
-  RoundingWords moments, weights;
-};
-
+/// @param words  hold for every element of the slice
 template <MasterFormat kMaster, class Gradient, class Moment, int kWidth>
 __global__ void __launch_bounds__(kThreads) update(AdamWSlice slice, AdamWCoefficients coefficients,
-                                                   SliceWords words, Index first, Index count) {
+                                                   RoundingWords words, Index first, Index count) {
   const Index stride = Index{gridDim.x} * kThreads * kWidth;
   const auto* gradients = reinterpret_cast<const Gradient*>(slice.gradient);
   auto* first_moments = reinterpret_cast<Moment*>(slice.exp_avg);
@@ -104,20 +116,14 @@ __global__ void __launch_bounds__(kThreads) update(AdamWSlice slice, AdamWCoeffi
     load_masters<kMaster>(slice, at, p);
 #pragma unroll
     for (int i = 0; i < kWidth; ++i) update_element(coefficients, g[i], p[i], m[i], v[i]);
-    std::uint32_t for_first[kWidth] = {}, for_second[kWidth] = {};
-    if constexpr (sizeof(Moment) == 2) {
+    std::uint32_t random[kWidth] = {};
+    if constexpr (sizeof(Moment) == 2 || kMaster == MasterFormat::bf16) {
 #pragma unroll
-      for (int i = 0; i < kWidth; ++i) {
-        const std::uint32_t random =
-            random_bits(words.moments, static_cast<std::uint32_t>(slice.position + at + i));
-        for_first[i] = random & 0xFFFFU;
-        for_second[i] = random >> 16;
-        v[i] = fminf(v[i], kLargestBfloat16);
-      }
+      for (int i = 0; i < kWidth; ++i)
+        random[i] = random_bits(words, static_cast<std::uint32_t>(slice.position + at + i));
     }
-    store_rounded(first_moments + at, m, for_first);
-    store_rounded(second_moments + at, v, for_second);
-    store_masters<kMaster>(slice, at, p, words.weights);
+    store_moments(first_moments + at, second_moments + at, m, v, random);
+    store_masters<kMaster>(slice, at, p, random);
   }
 }
 
@@ -128,11 +134,8 @@ void launch_update(StreamHandle stream, const AdamWSlice& slice,
   if (count == 0) return;
   // Enough blocks to fill any GPU; the rest is strided over.
   const dim3 grid = grid_for(ceil_div(count, Index{kThreads} * kWidth), 4096);
-  const std::uint64_t key = coefficients.rounding_key;
-  const SliceWords words = {rounding_words(key, slice.position),
-                            rounding_words(for_weights(key), slice.position)};
   launch("AdamW", update<kMaster, Gradient, Moment, kWidth>, grid, kThreads, 0, stream, slice,
-         coefficients, words, first, count);
+         coefficients, rounding_words(coefficients.rounding_key, slice.position), first, count);
 }
 
 template <MasterFormat kMaster, class Gradient, class Moment>
