@@ -26,8 +26,11 @@ constexpr double kBf16Bound = 2e-4;
 /// How many times as far moments in bf16 may be off: where another order of additions lands one on
 /// the other of the two bf16 beside it, 2^-7 away at most, a step differs by as large a part.
 constexpr double kBf16Moments = 10;
+/// Masters in bf16 are themselves the other of two, 2^-7 of them away at most.
+constexpr double kBf16Masters = 0x1p-7;
 
 inline double bound_of(const Choices& choices) {
+  if (choices.master == MasterFormat::bf16) return kBf16Masters;
   return (choices.compute.type == DType::f32 ? kBound : kBf16Bound) *
          (choices.moments == DType::f32 ? 1 : kBf16Moments);
 }
