@@ -48,8 +48,10 @@ void assume_ranks(Rates& rates) {
   rates.host_memory = 140e9;
 }
 
-/// A rate that predictions can divide by: no unit of it comes near the bound.
-bool is_usable(double rate) { return rate > 0 && rate < 1e18; }
+/// What predictions can divide by: no rate, part or duration comes near the bounds.
+constexpr double kSmallest = 1e-12;
+constexpr double kLargest = 1e18;
+bool is_usable(double rate) { return rate >= kSmallest && rate <= kLargest; }
 
 }  // namespace
 
@@ -117,9 +119,9 @@ Rates read_rates(const std::filesystem::path& file) {
                       file.string(), number, line));
     if (!is_usable(value))
       throw UserError(
-          fmt::format("{} line {}: {} is {}; it must be above 0 and finite. Write it anew with "
-                      "megatrain bench",
-                      file.string(), number, key, value));
+          fmt::format("{} line {}: {} is {}; it must be in [{}, {}]. Write it anew with megatrain "
+                      "bench",
+                      file.string(), number, key, value, kSmallest, kLargest));
     rates.*(known->value) = value;
   }
   for (const Field& field : kFields) {

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstring>
 
 namespace megatrain::io {
@@ -19,6 +21,17 @@ std::span<std::byte> moments(const HostStore& store, const StateTensor& tensor, 
   const Index width = size_of(store.moment_type());
   return {slice + (tensor.param->offset + first - begin) * width,
           static_cast<std::size_t>(count * width)};
+}
+
+void check_moments(const StateTensor& tensor, Index first, std::span<const float> values) {
+  const bool second = tensor.part == StatePart::exp_avg_sq;
+  const auto bad = std::ranges::find_if_not(
+      values, [&](float value) { return std::isfinite(value) && !(second && value < 0); });
+  if (bad != values.end())
+    throw UserError(fmt::format("element {} of '{}' is {}: {} of AdamW must be finite{}",
+                                first + (bad - values.begin()), tensor.path(), *bad,
+                                second ? "second moments" : "first moments",
+                                second ? " and not below 0" : ""));
 }
 
 }  // namespace
@@ -109,6 +122,7 @@ void write_state(HostStore& store, const StateTensor& tensor, Index first,
                  std::span<const float> values) {
   if (tensor.part == StatePart::master)
     return store.write_master(tensor.unit, *tensor.param, first, values);
+  check_moments(tensor, first, values);
   from_floats(store.moment_type(), values, moments(store, tensor, first, std::ssize(values)));
 }
 

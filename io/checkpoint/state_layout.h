@@ -82,7 +82,9 @@ std::vector<Hdf5Attribute> root_attributes(Index step);
 void read_state(const HostStore& store, const StateTensor& tensor, Index first,
                 std::span<std::byte> bytes);
 /// And into it. Moments that the store keeps in another type than `values` had are rounded to
-/// nearest, ties to even. @throws UserError for a master that the store's format cannot hold
+/// nearest, ties to even. @throws UserError for a master that the store's format cannot hold, and
+/// for a moment that no step can have made: one that is not finite, or a second one below 0.
+/// Nothing is written then
 void write_state(HostStore& store, const StateTensor& tensor, Index first,
                  std::span<const float> values);
 

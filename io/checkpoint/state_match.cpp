@@ -101,13 +101,23 @@ void check_record(const Manifest& manifest, const TrainingRecord& record,
     throw DamagedCheckpoint(fmt::format("{}: {} is of step {}, but {} of step {}", folder.string(),
                                         kTrainingName, record.state.step, kManifestName,
                                         manifest.step));
+  const auto format = [&](std::string_view option) {
+    for (const auto& [name, value] : record.options)
+      if (name == option) return std::string_view(value);
+    return name(DType::f32);  // written before there was a choice
+  };
+  const std::string_view moments = format(kMomentsOption);
   const std::optional<DType> stored = moments_in(manifest);
-  for (const auto& [option, value] : record.options)
-    if (option == kMomentsOption && stored && value != name(*stored))
-      throw DamagedCheckpoint(
-          fmt::format("{}: {} says that moments are kept in {}, but they are "
-                      "stored in {}",
-                      folder.string(), kTrainingName, quote(value), name(*stored)));
+  if (stored && moments != name(*stored))
+    throw DamagedCheckpoint(
+        fmt::format("{}: {} says that moments are kept in {}, but they are "
+                    "stored in {}",
+                    folder.string(), kTrainingName, quote(moments), name(*stored)));
+  const std::string_view masters = format(kMastersOption);
+  if (masters != name(DType::f32) && masters != name(DType::bf16))
+    throw DamagedCheckpoint(
+        fmt::format("{}: {} says that masters are kept in {}, which is no format", folder.string(),
+                    kTrainingName, quote(masters)));
 }
 
 bool has_file(const Manifest& manifest, std::string_view name) {

@@ -108,9 +108,13 @@ Choices choose_for(const MachineOptions& options, const Machine& machine, const 
   } catch (const HostMemoryRefusal& refusal) {
     const std::string works = ceil_to_mebibytes(
         sufficient_host_memory(options, machine, model, refusal.smallest(), contents));
-    const std::string instead = contents == StoreContents::training
-                                    ? "take fewer tokens a step or a smaller model"
-                                    : "take a smaller model";
+    std::string instead = contents == StoreContents::training
+                              ? "take fewer tokens a step or a smaller model"
+                              : "take a smaller model";
+    if (contents == StoreContents::training && request.moments == DType::f32)
+      instead += ", or --moments bf16, 4 bytes a parameter less";
+    if (contents == StoreContents::training && request.master == MasterFormat::split)
+      instead += ", or --masters bf16, 2 bytes less";
     throw UserError(
         options.host_memory
             ? fmt::format("{}. --host-memory {} works; or {}", refusal.what(), works, instead)

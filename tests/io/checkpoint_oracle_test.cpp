@@ -70,7 +70,7 @@ TEST_P(TrainingOracle, ReadsEveryDatasetAndItsEditsLoad) {
   const ModelConfig config = checkpoint_config("qwen2", true);
   const auto store = rig_.make_store(config);
   rig_.fill(*store, 31);
-  const SaveOptions save = training_checkpoint(config, folder_ / "c", 0);
+  const SaveOptions save = training_checkpoint(config, folder_ / "c", 0, GetParam());
   rig_.save(*store, save);
   export_model(*store, preset_side_files(config, false),
                {.folder = folder_ / "hf", .type = DType::f32}, rig_.pool);

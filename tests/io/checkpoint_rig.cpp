@@ -48,6 +48,8 @@ void CheckpointRig::fill(HostStore& store, std::uint32_t seed) {
         std::vector<float> values(static_cast<std::size_t>(param.whole_elements()));
         for (float& v : values) v = value();
         if (part == StatePart::master) values.front() = -0.0F;
+        if (part == StatePart::exp_avg_sq)
+          for (float& v : values) v = std::abs(v);
         param.for_each_run(held.first, held.count(), [&](const PartRun& run) {
           write_state(store, {unit, &param, part}, run.part,
                       std::span<const float>(values).subspan(static_cast<std::size_t>(run.whole),
@@ -64,10 +66,11 @@ std::filesystem::path CheckpointRig::save(const HostStore& store, SaveOptions op
   return save.options().folder;
 }
 
-SaveOptions training_checkpoint(const ModelConfig& config, std::filesystem::path folder,
-                                Index step) {
+SaveOptions training_checkpoint(const ModelConfig& config, std::filesystem::path folder, Index step,
+                                DType moments) {
   TrainingRecord record;
   record.state.step = step;
+  record.options = {{std::string(kMomentsOption), std::string(name(moments))}};
   SaveOptions options{.folder = std::move(folder), .step = step, .shard_bytes = 60'000};
   options.files = preset_side_files(config, false);
   options.files.push_back({std::string(kTrainingName), to_json(record)});

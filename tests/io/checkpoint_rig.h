@@ -41,9 +41,9 @@ class CheckpointRig {
 };
 
 /// A save in several shards with all that a checkpoint of training has beside them; its record says
-/// nothing but the step.
-SaveOptions training_checkpoint(const ModelConfig& config, std::filesystem::path folder,
-                                Index step);
+/// nothing but the step and how moments are kept.
+SaveOptions training_checkpoint(const ModelConfig& config, std::filesystem::path folder, Index step,
+                                DType moments = DType::f32);
 
 /// The slabs of the store that a checkpoint holds, byte by byte.
 std::vector<std::byte> slabs(const HostStore& store);

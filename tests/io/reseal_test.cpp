@@ -1,7 +1,9 @@
 #include "io/checkpoint/reseal.h"
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
+#include <limits>
 
 #include "io/checkpoint/checkpoint_files.h"
 #include "io/checkpoint/shard_writer.h"
@@ -234,11 +236,32 @@ TEST_F(Reseal, WithoutItsConfigurationACheckpointIsNotReadableOnItsOwn) {
   EXPECT_TRUE(check_contents(Checkpoint(folder_ / "bare")).training);
 }
 
+/// What no step can have made would make weights of its own kind: it is refused when it is loaded.
+TEST_F(Reseal, MomentsThatNoStepCanHaveMadeAreNotLoaded) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  const std::string first = "/optim/exp_avg/model.norm.weight";
+  const std::string second = "/optim/exp_avg_sq/model.norm.weight";
+  for (const auto& [tensor, value] : {std::pair(first, std::nanf("")), std::pair(first, -kInfinity),
+                                      std::pair(second, std::nanf("")),
+                                      std::pair(second, kInfinity), std::pair(second, -1e-3F)}) {
+    poke(tensor, 3, value);
+    resealed();
+    const auto loaded = rig_.make_store(config_);
+    expect_user_error([&] { load_state(Checkpoint(path_), *loaded, LoadParts::all, rig_.pool); },
+                      {shard_of(tensor), "element 3 of '" + tensor + "'", "finite"});
+    poke(tensor, 3, 0);
+  }
+  poke(first, 3, -1e-3F);
+  resealed();
+  const auto loaded = rig_.make_store(config_);
+  load_state(Checkpoint(path_), *loaded, LoadParts::all, rig_.pool);
+}
+
 TEST_F(Reseal, RefusesARecordThatContradictsTheMoments) {
   TrainingRecord record =
       parse_training_record(get_file(path_ / kTrainingName), std::string(kTrainingName));
   for (const auto& [value, whole] : {std::pair("fp32", true), std::pair("bf16", false)}) {
-    record.options = {{std::string(kMomentsOption), value}};
+    record.options = {{std::string(kMomentsOption), value}, {"lr", "0.5"}};
     put_file(path_ / kTrainingName, to_json(record));
     if (whole) {
       EXPECT_EQ(resealed(), std::vector<std::string>{"training.json "});
@@ -247,6 +270,9 @@ TEST_F(Reseal, RefusesARecordThatContradictsTheMoments) {
       expect_user_error([&] { resealed(); }, {"training.json", "'bf16'", "fp32"});
     }
   }
+  record.options = {{std::string(kMastersOption), "fp16"}};
+  put_file(path_ / kTrainingName, to_json(record));
+  expect_user_error([&] { resealed(); }, {"training.json", "masters", "'fp16'"});
 }
 
 }  // namespace

@@ -526,7 +526,7 @@ TEST(RatesFile, RoundTripsAndRefusesNonsense) {
   std::ofstream(path) << "flops = 1e12\n";
   EXPECT_THROW(read_rates(path), UserError);
   EXPECT_THROW(read_rates("/nowhere/rates"), UserError);
-  for (const std::string value : {"inf", "nan", "-1", "0", "1e300"}) {
+  for (const std::string value : {"inf", "nan", "-1", "0", "1e300", "1e-300"}) {
     std::ofstream(path) << "# measured\nlaunch = " << value << '\n';
     try {
       (void)read_rates(path);
@@ -538,14 +538,23 @@ TEST(RatesFile, RoundTripsAndRefusesNonsense) {
   }
 }
 
-TEST(RatesFile, UpdatesOfBf16MomentsAreAsFastAsOthersInFilesThatLackThem) {
+TEST(RatesFile, UpdatesOfBf16StatesAreAsFastAsOthersInFilesThatLackThem) {
   const auto path = std::filesystem::path(::testing::TempDir()) / "rates.txt";
-  const Rates rates = assumed_rates(DeviceKind::cpu, DType::f32);
+  const Rates rates = assumed_rates(DeviceKind::cuda, DType::bf16);
   std::string text = format_rates(rates);
-  const auto begin = text.find("update_bf16_moments = ");
-  text.erase(begin, text.find('\n', begin) + 1 - begin);
+  for (const std::string_view name : {"update_bf16_moments = ", "update_bf16_masters = "}) {
+    const auto begin = text.find(name);
+    ASSERT_NE(begin, std::string::npos) << name;
+    text.erase(begin, text.find('\n', begin) + 1 - begin);
+  }
   std::ofstream(path) << text;
-  EXPECT_EQ(read_rates(path).update_bf16_moments, rates.update);
+  const Rates read = read_rates(path);
+  for (const DType moments : {DType::f32, DType::bf16})
+    for (const MasterFormat master : {MasterFormat::split, MasterFormat::bf16}) {
+      EXPECT_EQ(read.update_of(master, moments), rates.update);
+      EXPECT_EQ(rates.update_of(master, moments) > rates.update,
+                master == MasterFormat::bf16 || moments == DType::bf16);
+    }
 }
 
 TEST(RatesFile, AttentionIsAsFastAsProductsInFilesThatLackIt) {
