@@ -73,7 +73,8 @@ HWY_INLINE Vector load_weights(const AdamWSlice& slice, Index i) {
     const auto remainder = hn::PromoteTo(integers, hn::LoadU(SignedHalves(), slice.remainder + i));
     return hn::BitCast(Floats(), hn::Add(high, hn::BitCast(Words(), remainder)));
   } else {
-    return load < kMaster == MasterFormat::bf16 > (slice.weights, i);
+    constexpr bool kBf16 = kMaster == MasterFormat::bf16;
+    return load<kBf16>(slice.weights, i);
   }
 }
 
