@@ -15,34 +15,36 @@ namespace megatrain::launcher {
 
 namespace {
 
-/// The step that a line is about; 0 when it says none.
-Index step_of(const std::string& line) {
+/// Lines that are none of ours stay.
+bool stays(const std::string& line, const KeptLines& keep) {
   try {
     const io::JsonValue value = io::parse_json(line, "metrics");
-    const io::JsonValue* step = value.find("step");
-    const auto* number = step == nullptr ? nullptr : step->as<std::int64_t>();
-    return number == nullptr ? 0 : *number;
+    const io::JsonValue* member = value.find("step");
+    const auto* step = member == nullptr ? nullptr : member->as<std::int64_t>();
+    if (step == nullptr || *step < keep.until) return true;
+    return *step == keep.until && (keep.evaluation || value.find("val_loss") == nullptr);
   } catch (const UserError&) {
-    return 0;
+    return true;
   }
 }
 
 }  // namespace
 
-MetricsFile::MetricsFile(std::filesystem::path path, Index keep) : path_(std::move(path)) {
-  const int truncate = keep > 0 ? 0 : O_TRUNC;
+MetricsFile::MetricsFile(std::filesystem::path path, const KeptLines& keep)
+    : path_(std::move(path)) {
+  const int truncate = keep.until > 0 ? 0 : O_TRUNC;
   descriptor_ =
       io::FileDescriptor(::open(path_.c_str(), O_RDWR | O_CREAT | truncate | O_CLOEXEC, 0666));
   if (descriptor_.get() < 0) io::throw_system_error("create", path_, errno);
-  if (keep > 0) keep_until(keep);
+  if (keep.until > 0) cut_behind(keep);
 }
 
-void MetricsFile::keep_until(Index step) {
-  // Steps only grow from line to line: the file is cut before the first that is beyond, or behind
-  // the last whole line. Lines that are none of ours stay.
+void MetricsFile::cut_behind(const KeptLines& keep) {
+  // Steps only grow from line to line, and an evaluation comes last of its step: the file is cut
+  // before the first line that goes, or behind the last whole one.
   std::ifstream file(path_);
   for (std::string line; std::getline(file, line) && !file.eof();) {
-    if (step_of(line) > step) break;
+    if (!stays(line, keep)) break;
     end_ += std::ssize(line) + 1;
   }
   if (::ftruncate(descriptor_.get(), end_) != 0) io::throw_system_error("cut", path_, errno);

@@ -10,13 +10,19 @@
 
 namespace megatrain::launcher {
 
+/// Lines of an earlier run that stay.
+struct KeptLines {
+  Index until = 0;         ///< those up to this step; 0: none
+  bool evaluation = true;  ///< also the evaluation of that very step; false: it is written again
+};
+
 /// Each line is handed to the system whole as it comes: a reader sees no half line, and neither
 /// does a full disk leave one.
 class MetricsFile final : public MetricsSink {
  public:
-  /// @param keep  an earlier run's lines up to this step stay, those after it go; 0: none stays
+  /// @param keep  the others go
   /// @throws UserError when it cannot be created
-  explicit MetricsFile(std::filesystem::path path, Index keep = 0);
+  MetricsFile(std::filesystem::path path, const KeptLines& keep);
 
   /// {"step", "tokens", "loss", "grad_norm", "lr", "tokens_per_s", "host_bytes", "device_bytes"},
   /// and "skipped": true where the gradient was not finite. Values that are not finite are null.
@@ -29,7 +35,7 @@ class MetricsFile final : public MetricsSink {
   void check_there() const;
 
  private:
-  void keep_until(Index step);
+  void cut_behind(const KeptLines& keep);
   void append(std::string_view line);
 
   std::filesystem::path path_;

@@ -337,7 +337,10 @@ int train_together(const RunOptions& options, Preparation& run, const Claim& cla
     // A process that was killed may have published one, and not have said so.
     if (run.continues && checkpoints.finished().front() == state.step)
       checkpoints.published(state.step, retention(options.checkpoints));
-    file.emplace(run.folder.metrics(), run.continues ? state.step : 0);
+    // A run that did the evaluation which is due, and was killed before it saved, left its line.
+    const bool evaluates_again = state.evaluation_due && run.data.validation != nullptr;
+    file.emplace(run.folder.metrics(), KeptLines{.until = run.continues ? state.step : 0,
+                                                 .evaluation = !evaluates_again});
   }
   team.barrier("the run folder is made");
   StepConsole steps(console, options.steps, peak * static_cast<double>(team.size()),

@@ -274,6 +274,29 @@ TEST_F(Checkpoints, OneThatDoesNotRecordFormatsGoesOnInFp32) {
   EXPECT_EQ(resumed.err.find("accepted: moments"), std::string::npos) << resumed.err;
 }
 
+/// A run that was stopped before an evaluation has it done by the next, which may be killed after
+/// it.
+TEST_F(Checkpoints, AnEvaluationThatIsDoneAgainHasOneLine) {
+  expect_done(run("a"));
+  const std::string folder = path(std::string("a/") + kLast);
+  std::string record = read_file(folder + "/training.json");
+  const std::string part = R"("evaluation_due": )";
+  const auto at = record.find(part + "false");
+  ASSERT_NE(at, std::string::npos) << record;
+  write_text(folder + "/training.json", record.replace(at, part.size() + 5, part + "true"));
+  ASSERT_EQ(run_program({"verify", folder, "--reseal"}).exit_code, 0);
+  const std::string before = read_file(path("a/metrics.jsonl"));
+  for (int i = 0; i < 2; ++i) {
+    const Outcome resumed = expect_done(run("a"));
+    EXPECT_NE(resumed.out.find("step 12  held-out loss"), std::string::npos) << resumed.out;
+    EXPECT_EQ(read_file(path("a/metrics.jsonl")), before);
+  }
+  // Who has no held-out data any more does not lose it.
+  expect_done(run("a", {"--val-fraction", "0", "--val-every", "0", "--accept-change",
+                        "val-fraction", "--accept-change", "data-content"}));
+  EXPECT_EQ(read_file(path("a/metrics.jsonl")), before);
+}
+
 TEST_F(Checkpoints, FewerStepsThanAreDoneAreRefusedBeforeMemoryIsTaken) {
   expect_done(run("a"));
   const Outcome refused = run_program(run("a", {"--steps", "7", "--accept-change", "steps"}));
