@@ -81,9 +81,11 @@ int compare(const DiffOptions& options) {
 }  // namespace
 
 int diff(const DiffOptions& options) {
-  // "Cannot compare" must not look like "different", whatever the reason is.
+  // "Cannot compare", and "cannot say", must not look like "different", whatever the reason is.
   try {
-    return compare(options);
+    const int result = compare(options);
+    finish_output();
+    return result;
   } catch (const std::exception& error) {
     throw UserError(error.what());
   }
