@@ -65,6 +65,14 @@ void SavedKey::require_world(const std::string& world, Index parts) const {
   if (!differences.empty()) refuse(differences);
 }
 
+void SavedKey::require_choices(const NamedValues& asked) const {
+  std::string differences;
+  for (const auto& [name, value] : forced())
+    if (const std::string* here = find_value(asked, name); here != nullptr && *here != value)
+      differences += fmt::format("\n  {}: {} there, {} here", name, value, *here);
+  if (!differences.empty()) refuse(differences);
+}
+
 void SavedKey::require_equal(const std::string& key, bool device_known) const {
   const NamedValues now = parse(key, "this run's key");
   std::string differences;

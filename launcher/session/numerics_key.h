@@ -21,6 +21,8 @@ struct SavedKey {
   /// Refuses another number of ranks, before choices that no other number can meet are forced.
   /// @param world  as world_text() has it; @param parts  of the model. @throws UserError
   void require_world(const std::string& world, Index parts) const;
+  /// @throws UserError naming the choices that are asked to be other ones than it fixes
+  void require_choices(const NamedValues& asked) const;
   /// @param device_known  false: a plan without its device, whose line is passed over
   /// @throws UserError naming the lines in which `key` differs
   void require_equal(const std::string& key, bool device_known) const;

@@ -12,8 +12,6 @@ namespace megatrain::launcher {
 
 namespace {
 
-using Forced = std::vector<std::pair<std::string, std::string>>;
-
 /// Sequences of a step on each rank. @throws UserError naming the nearest sizes that work
 Index step_sequences(const RunOptions& options, Index ranks) {
   const Index unit = checked_mul(options.seq_len, ranks);
@@ -28,18 +26,17 @@ Index step_sequences(const RunOptions& options, Index ranks) {
 }
 
 /// Adds a choice; the same one twice must say the same.
-void add_forced(Forced& forced, const std::string& name, const std::string& value) {
-  for (const auto& [known, earlier] : forced) {
-    if (known != name) continue;
-    if (earlier == value) return;
-    throw UserError(fmt::format("{} is asked to be {} and also {} (by an option, --force or --key)",
-                                name, earlier, value));
-  }
-  forced.emplace_back(name, value);
+void add_forced(NamedValues& forced, const std::string& name, const std::string& value) {
+  const std::string* earlier = find_value(forced, name);
+  if (earlier == nullptr)
+    forced.emplace_back(name, value);
+  else if (*earlier != value)
+    throw UserError(fmt::format("{} is asked to be {} and also {} (by an option or --force)", name,
+                                *earlier, value));
 }
 
-Forced forced_by(const RunOptions& options) {
-  Forced forced;
+NamedValues forced_by(const RunOptions& options) {
+  NamedValues forced;
   const auto add = [&](const char* name, const std::optional<Index>& value) {
     if (value) add_forced(forced, name, std::to_string(*value));
   };
@@ -154,9 +151,9 @@ RunPlans plan_run(const RunOptions& options, const Machine& machine, const Model
   if (key) {
     const std::string world = world_text(request.slicing, request.replicas);
     key->require_world(world, model.partition().count);
-  }
-  if (key)
+    key->require_choices(request.forced);
     for (const auto& [name, value] : key->forced()) add_forced(request.forced, name, value);
+  }
   const Choices choices =
       choose_for(options.machine, machine, model, request, StoreContents::training);
   require_backend(choices, options.machine.deterministic);

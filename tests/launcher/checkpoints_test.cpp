@@ -161,7 +161,10 @@ TEST_F(Checkpoints, ChangedOptionsAreRefusedUnlessAcceptedByName) {
   const Outcome bits =
       run_program(run("a", {"--lr", "1e-3", "--steps", "13", "--force", "head-chunk=64"}));
   EXPECT_EQ(bits.exit_code, 2);
-  EXPECT_NE(bits.err.find("head-chunk"), std::string::npos) << bits.err;
+  for (const std::string& part :
+       {path("a/checkpoints/step_00000013"), std::string("head-chunk: "),
+        std::string(" there, 64 here"), std::string("--accept-change numerics")})
+    EXPECT_NE(bits.err.find(part), std::string::npos) << part << bits.err;
   expect_done(run("a", {"--lr", "1e-3", "--steps", "13", "--force", "head-chunk=64",
                         "--accept-change", "numerics"}));
 
