@@ -49,12 +49,22 @@ fs::path CheckpointFolder::of_step(Index step) const {
   return path_ / fmt::format("{}{:08}", kPrefix, step);
 }
 
-std::vector<Index> CheckpointFolder::finished() const {
+std::vector<Index> CheckpointFolder::named() const {
   std::vector<Index> steps;
   for (const std::string& name : names_in(path_))
-    if (const auto step = step_of(name); step && file_exists(of_step(*step) / kCompleteName))
+    if (const auto step = step_of(name); step && of_step(*step).filename() == name)
       steps.push_back(*step);
   std::ranges::sort(steps, std::greater<>());
+  return steps;
+}
+
+bool CheckpointFolder::is_finished(Index step) const {
+  return file_exists(of_step(step) / kCompleteName);
+}
+
+std::vector<Index> CheckpointFolder::finished() const {
+  std::vector<Index> steps = named();
+  std::erase_if(steps, [&](Index step) { return !is_finished(step); });
   return steps;
 }
 

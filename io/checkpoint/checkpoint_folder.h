@@ -23,11 +23,15 @@ class CheckpointFolder {
   [[nodiscard]] const std::filesystem::path& path() const { return path_; }
   /// PATH/step_00001000.
   [[nodiscard]] std::filesystem::path of_step(Index step) const;
-  /// Steps whose checkpoints carry the marker of a finished one, newest first.
+  /// Steps whose checkpoints are there by name, finished or not, newest first.
   /// @throws UserError when the folder is there but cannot be read
+  [[nodiscard]] std::vector<Index> named() const;
+  /// Whether the step's checkpoint carries the marker of a finished one.
+  [[nodiscard]] bool is_finished(Index step) const;
+  /// The named steps whose checkpoints are finished, newest first. @throws UserError as named()
   [[nodiscard]] std::vector<Index> finished() const;
   /// Whether there is nothing in it but what killed processes left half-written, or no such folder.
-  /// @throws UserError as finished()
+  /// @throws UserError as named()
   [[nodiscard]] bool is_empty() const;
   /// Names the newest checkpoint in PATH/latest, for people and scripts, and removes the finished
   /// ones that are not to be kept, as many as can be. @throws UserError, Error
@@ -37,7 +41,7 @@ class CheckpointFolder {
   /// Training changes every weight, so this tells of a save that wrote old bytes, or of steps that
   /// were all skipped. @throws UserError, Error when the manifest of `step` cannot be read
   [[nodiscard]] std::optional<Index> repeated_by(Index step) const;
-  /// What killed processes left half-written. @throws UserError as finished()
+  /// What killed processes left half-written. @throws UserError as named()
   [[nodiscard]] std::vector<std::filesystem::path> leftovers() const;
   /// Removes what killed processes left half-written. No save may be under way.
   void remove_leftovers() const;

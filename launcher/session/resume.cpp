@@ -70,8 +70,13 @@ Resume::Resume(const std::string& mode, io::CheckpointFolder folder, Say say)
 
 bool Resume::find(Index before) {
   point_ = nullptr;
-  for (const Index step : folder_.finished()) {
+  for (const Index step : folder_.named()) {
     if (step >= before) continue;
+    if (!folder_.is_finished(step)) {
+      say_(fmt::format("passing over an unfinished checkpoint: {} has no {}",
+                       folder_.of_step(step).string(), io::kCompleteName));
+      continue;
+    }
     try {
       auto point = std::make_shared<const Point>(folder_.of_step(step));
       if (point->record.state.step != step)

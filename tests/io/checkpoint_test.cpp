@@ -450,8 +450,10 @@ TEST(CheckpointFolder, KeepsTheLastAndEverySoMany) {
   make("step_00000600.megatrain.tmp", false);
   make("step_00000700.megatrain.old");
   make("step_x");
+  make("step_400");  // not as they are named
   put_file(folder / "notes.txt", "mine");
   EXPECT_EQ(checkpoints.finished(), (std::vector<Index>{123456789, 400, 300, 200, 100}));
+  EXPECT_EQ(checkpoints.named(), (std::vector<Index>{123456789, 500, 400, 300, 200, 100}));
   checkpoints.published(400, {.keep_last = 2, .keep_every = 200});
   EXPECT_EQ(checkpoints.finished(), (std::vector<Index>{123456789, 400, 200}));
   EXPECT_EQ(get_file(folder / "latest"), "step_00000400\n");

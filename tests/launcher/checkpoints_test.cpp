@@ -140,6 +140,21 @@ TEST_F(Checkpoints, DamagedOnesArePassedOverWithTheReason) {
   EXPECT_NE(none.err.find("every checkpoint"), std::string::npos) << none.err;
 }
 
+TEST_F(Checkpoints, OneWithoutItsMarkerIsPassedOverWithTheReason) {
+  expect_done(run("a"));
+  fs::copy(path("a"), path("b"), fs::copy_options::recursive);
+  fs::remove(path(std::string("b/") + kLast + "/COMPLETE"));
+  const Outcome outcome = expect_done(run("b"));
+  EXPECT_NE(outcome.err.find(path(std::string("b/") + kLast) + " has no COMPLETE"),
+            std::string::npos)
+      << outcome.err;
+  EXPECT_NE(outcome.out.find("going on from step 8"), std::string::npos) << outcome.out;
+  expect_same_run("a", "b");
+  // An older one is no matter.
+  fs::remove(path(std::string("b/") + kBefore + "/COMPLETE"));
+  EXPECT_EQ(expect_done(run("b")).err, "");
+}
+
 TEST_F(Checkpoints, ChangedOptionsAreRefusedUnlessAcceptedByName) {
   expect_done(run("a"));
   const Outcome refused = run_program(run("a", {"--lr", "1e-3", "--steps", "13"}));
