@@ -20,7 +20,11 @@ def plan(program, extra, model, tokens, ranks, group):
         program, "plan", "--model", model, "--device", "cuda", "--device-memory", "130GiB",
         "--host-memory", "1800GiB", "--seq-len", str(SEQUENCE), "--batch-tokens",
         str(tokens * ranks), "--ranks", str(ranks), "--shard-group", str(group), "--json", *extra]
-    return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    planned = subprocess.run(command, capture_output=True, text=True)
+    if planned.returncode != 0:
+        print(planned.stderr, end="", file=sys.stderr)
+        sys.exit(2)
+    return json.loads(planned.stdout)
 
 
 def title(ranks, group):
