@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string_view>
+#include <type_traits>
 
 #include "core/base/types.h"
 
@@ -38,6 +39,20 @@ constexpr Index remainder_bytes(MasterFormat format) {
 /// Bytes of a master.
 constexpr Index master_bytes(MasterFormat format) {
   return size_of(weight_type(format)) + remainder_bytes(format);
+}
+
+/// Calls body(std::integral_constant of this format), for kernels that are compiled for each.
+template <class Body>
+void with_format(MasterFormat format, const Body& body) {
+  using enum MasterFormat;
+  switch (format) {
+    case split:
+      return body(std::integral_constant<MasterFormat, split>());
+    case fp32:
+      return body(std::integral_constant<MasterFormat, fp32>());
+    case bf16:
+      return body(std::integral_constant<MasterFormat, bf16>());
+  }
 }
 
 /// What a master can hold, as --masters spells it: split ones are fp32.

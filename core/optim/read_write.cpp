@@ -69,14 +69,8 @@ void read_and_write_masters(const AdamWSlice& slice, std::uint64_t mask) {
 
 /// @param mask  the bits that change: a compiler that knew of none would leave the loop out
 void read_and_write_any(const AdamWSlice& slice, std::uint64_t mask) {
-  switch (slice.master) {
-    case MasterFormat::split:
-      return read_and_write_masters<MasterFormat::split>(slice, mask);
-    case MasterFormat::fp32:
-      return read_and_write_masters<MasterFormat::fp32>(slice, mask);
-    case MasterFormat::bf16:
-      return read_and_write_masters<MasterFormat::bf16>(slice, mask);
-  }
+  with_format(slice.master,
+              [&](auto master) { read_and_write_masters<decltype(master)::value>(slice, mask); });
 }
 
 }  // namespace megatrain::HWY_NAMESPACE

@@ -161,14 +161,8 @@ void update_masters(const AdamWSlice& slice, const AdamWCoefficients& c) {
 }
 
 void update_any(const AdamWSlice& slice, const AdamWCoefficients& c) {
-  switch (slice.master) {
-    case MasterFormat::split:
-      return update_masters<MasterFormat::split>(slice, c);
-    case MasterFormat::fp32:
-      return update_masters<MasterFormat::fp32>(slice, c);
-    case MasterFormat::bf16:
-      return update_masters<MasterFormat::bf16>(slice, c);
-  }
+  with_format(slice.master,
+              [&](auto master) { update_masters<decltype(master)::value>(slice, c); });
 }
 
 AdamWFunction vector_kernel() { return &update_any; }

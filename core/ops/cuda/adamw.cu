@@ -163,14 +163,9 @@ void launch_update(StreamHandle stream, const AdamWSlice& slice,
 
 void adamw(StreamHandle stream, const AdamW& op) {
   op.slice.for_each_run([&](const AdamWSlice& run) {
-    switch (run.master) {
-      case MasterFormat::split:
-        return launch_update<MasterFormat::split>(stream, run, op.coefficients);
-      case MasterFormat::fp32:
-        return launch_update<MasterFormat::fp32>(stream, run, op.coefficients);
-      case MasterFormat::bf16:
-        return launch_update<MasterFormat::bf16>(stream, run, op.coefficients);
-    }
+    with_format(run.master, [&](auto master) {
+      launch_update<decltype(master)::value>(stream, run, op.coefficients);
+    });
   });
 }
 
