@@ -113,6 +113,10 @@ std::optional<EvaluationMetrics> Trainer::evaluate(const std::function<bool()>& 
   return metrics;
 }
 
+void Trainer::save(Saver& saver, bool ending) {
+  if (StateReader* reader = saver.begin(state_, ending)) engine_.snapshot(*reader);
+}
+
 void Trainer::run(MetricsSink& sink, const std::function<bool()>& stop,
                   const std::function<Trace*(Index step)>& trace, Saver* saver) {
   const auto evaluate_if_due = [&] {
@@ -122,12 +126,11 @@ void Trainer::run(MetricsSink& sink, const std::function<bool()>& stop,
   // Where the run before this one was stopped; this one may have no held-out data.
   state_.evaluation_due = state_.evaluation_due && evaluation_ != nullptr;
   evaluate_if_due();
-  const auto save = [&](bool ending) {
-    if (saver == nullptr) return;
-    if (StateReader* reader = saver->begin(state_, ending)) engine_.snapshot(*reader);
+  const auto save_if_due = [&](bool ending) {
+    if (saver != nullptr) save(*saver, ending);
   };
   bool ending = state_.step >= options_.steps || stop();
-  if (ending) save(ending);
+  if (ending) save_if_due(ending);
   while (!ending) {
     sink.step(step(trace ? trace(state_.step + 1) : nullptr));
     const bool last = state_.step == options_.steps;
@@ -135,7 +138,7 @@ void Trainer::run(MetricsSink& sink, const std::function<bool()>& stop,
     state_.evaluation_due = evaluation_ != nullptr && (due || last);
     evaluate_if_due();
     ending = last || stop();
-    save(ending);  // after the evaluation, whose result belongs to the state
+    save_if_due(ending);  // after the evaluation, whose result belongs to the state
   }
   engine_.flush();
   engine_.finish_snapshot();

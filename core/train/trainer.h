@@ -48,6 +48,9 @@ class Trainer {
   ///               state that it asked for has been handed over on return
   void run(MetricsSink& sink, const std::function<bool()>& stop,
            const std::function<Trace*(Index step)>& trace = {}, Saver* saver = nullptr);
+  /// Asks whether the state is to be saved, and has the engine hand it over while training goes on
+  /// (Engine::snapshot). @param ending  as Saver::begin()
+  void save(Saver& saver, bool ending);
   [[nodiscard]] const TrainState& state() const { return state_; }
   [[nodiscard]] const TrainOptions& options() const { return options_; }
 
