@@ -6,6 +6,7 @@
 #include <map>
 #include <set>
 
+#include "core/base/named_values.h"
 #include "io/hf_config.h"
 #include "io/text.h"
 
@@ -101,10 +102,9 @@ void check_record(const Manifest& manifest, const TrainingRecord& record,
     throw DamagedCheckpoint(fmt::format("{}: {} is of step {}, but {} of step {}", folder.string(),
                                         kTrainingName, record.state.step, kManifestName,
                                         manifest.step));
-  const auto format = [&](std::string_view option) {
-    for (const auto& [name, value] : record.options)
-      if (name == option) return std::string_view(value);
-    return name(DType::f32);  // written before there was a choice
+  const auto format = [&](std::string_view option) -> std::string_view {
+    const std::string* value = find_value(record.options, option);
+    return value != nullptr ? *value : name(DType::f32);  // written before there was a choice
   };
   const std::string_view moments = format(kMomentsOption);
   const std::optional<DType> stored = moments_in(manifest);

@@ -16,6 +16,8 @@ inline constexpr std::string_view kTrainingName = "training.json";
 inline constexpr std::string_view kMomentsOption = "moments";
 /// The option that says what masters can hold: "fp32" or "bf16". Files hold fp32. Absent: fp32.
 inline constexpr std::string_view kMastersOption = "masters";
+/// Formats of states. Also lines of a numerics key.
+inline constexpr std::string_view kFormatOptions[] = {kMastersOption, kMomentsOption};
 
 struct TrainingRecord {
   TrainState state;

@@ -75,11 +75,9 @@ double find_peak(const RunOptions& options, Machine& machine, const Model& model
   return measure_peak(machine, model.config());
 }
 
-using Decisions = std::vector<std::pair<std::string, std::string>>;
-
 /// What decides what is learned.
-Decisions decisions_of(const RunOptions& options, const io::Dataset& data) {
-  Decisions decisions = decisive_options(options);
+NamedValues decisions_of(const RunOptions& options, const io::Dataset& data) {
+  NamedValues decisions = decisive_options(options);
   decisions.emplace_back("data-content", content_mark(*data.train));
   return decisions;
 }
@@ -138,7 +136,7 @@ struct Preparation {
   bool replaces = false;   ///< an earlier run in the folder goes
   TrainOptions training;
   io::Dataset data = {};
-  Decisions decisions = {};
+  NamedValues decisions = {};
   std::optional<SavedKey> key = {};  ///< that the run must keep
 };
 
@@ -166,7 +164,7 @@ Preparation prepare(const RunOptions& options, Console& console) {
   run.data = open_data(options, run.source, console);
   run.decisions = decisions_of(options, run.data);
   check_accepted(options.checkpoints.accept_change, run.decisions,
-                 run.resume ? run.resume.record().options : Decisions());
+                 run.resume ? run.resume.record().options : NamedValues());
   // No refusal: a command that shall go on later, whatever happens, says it from the start.
   if (!run.resume && !options.checkpoints.accept_change.empty())
     console.warning(
@@ -191,7 +189,7 @@ std::string common_configuration(const RunOptions& options, const Preparation& r
                                  MEGATRAIN_VERSION, options.model, options.out,
                                  run.resume ? run.resume.folder().string() : "nothing");
   for (const auto& [name, value] : run.decisions) text += fmt::format("{} = {}\n", name, value);
-  for (const auto& [name, value] : run.key ? run.key->lines : Decisions())
+  for (const auto& [name, value] : run.key ? run.key->lines : NamedValues())
     text += fmt::format("key {} = {}\n", name, value);
   return text + fmt::format(
                     "tensor-parallel = {}\nshard-group = {}\nval-every = {}\nsave-every = "
@@ -398,10 +396,8 @@ int train_together(const RunOptions& options, Preparation& run, const Claim& cla
   // Of several signals in the same moment each is heard, also one that came after the last
   // boundary.
   if (done < options.steps && requests.stop(/*failed=*/false) && requests.requeue()) {
-    if (StateReader* reader = saver->begin(trainer.state(), /*ending=*/true)) {
-      engine.snapshot(*reader);
-      engine.finish_snapshot();
-    }
+    trainer.save(*saver, /*ending=*/true);
+    engine.finish_snapshot();
     saved = saver->finish();
   }
   if (!saved)

@@ -206,8 +206,7 @@ std::string ceilings_text(const BenchReport& report) {
                       gigabytes(r.to_device), gigabytes(r.to_host), gigabytes(c.copies.both_ways));
   text += fmt::format(
       "AdamW on the host  {:.1f} million elements/s with masters in {}, moments in {}, {} of "
-      "memory traffic, "
-      "{:.2f} of the {} that {} of states are read and written with\n",
+      "memory traffic, {:.2f} of the {} that {} of states are read and written with\n",
       c.update.elements / 1e6, name(report.choices.master), name(report.choices.moments),
       gigabytes(c.update.bandwidth), c.update.of_bandwidth(), gigabytes(c.update.read_write),
       format_bytes(c.update.bytes));

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "core/plan/planner.h"
+#include "io/checkpoint/training_record.h"
 #include "io/file.h"
 #include "io/text.h"
 
@@ -30,7 +31,7 @@ NamedValues parse(std::string_view text, const std::string& source) {
     lines.emplace_back(line.substr(0, equals), line.substr(equals + 3));
   }
   // Written before there was a choice.
-  for (const std::string_view format : {"masters", "moments"})
+  for (const std::string_view format : io::kFormatOptions)
     if (find_value(lines, format) == nullptr) lines.emplace_back(format, "fp32");
   return lines;
 }

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "core/base/named_values.h"
 #include "core/base/types.h"
-#include "launcher/session/named_values.h"
 
 namespace megatrain::launcher {
 

@@ -17,9 +17,10 @@ namespace fs = std::filesystem;
 
 namespace {
 constexpr std::string_view kNotGiven = "not given";
-/// Formats of states. Also lines of the key, and names in --accept-change.
-constexpr std::string_view kMoments = io::kMomentsOption;
-constexpr std::string_view kFormats[] = {io::kMastersOption, kMoments};
+
+bool contains(const std::vector<std::string>& accepted, std::string_view name) {
+  return std::ranges::find(accepted, name) != accepted.end();
+}
 
 /// As it is where that is harmless, else quoted.
 std::string shown(const std::string& text) {
@@ -49,7 +50,7 @@ struct Resume::Point {
                                          (folder / io::kTrainingName).string())) {
     io::check_record(checkpoint.manifest(), record, folder);
     // Written before there was a choice.
-    for (const std::string_view format : kFormats)
+    for (const std::string_view format : io::kFormatOptions)
       if (find_value(record.options, format) == nullptr)
         record.options.emplace_back(format, name(DType::f32));
   }
@@ -120,7 +121,7 @@ void Resume::require_same_options(const NamedValues& options,
     // What a file says may be anything.
     const std::string text =
         fmt::format("{}: {} in the checkpoint, {} now", shown(name), shown(then), shown(now));
-    if (std::ranges::find(accepted, name) != accepted.end()) {
+    if (contains(accepted, name)) {
       say_(fmt::format("accepted: {}", text));
       return;
     }
@@ -138,19 +139,18 @@ void Resume::require_same_options(const NamedValues& options,
 }
 
 std::optional<SavedKey> Resume::key(const std::vector<std::string>& accepted) const {
-  if (std::ranges::find(accepted, kNumerics) != accepted.end()) return std::nullopt;
+  if (contains(accepted, kNumerics)) return std::nullopt;
   SavedKey key = parse_key(record().numerics_key, folder().string(),
                            fmt::format("accept other bits by --accept-change {}", kNumerics));
-  for (const std::string_view format : kFormats)
-    if (std::ranges::find(accepted, format) != accepted.end()) key.free.emplace_back(format);
+  for (const std::string_view format : io::kFormatOptions)
+    if (contains(accepted, format)) key.free.emplace_back(format);
   return key;
 }
 
 void Resume::load(HostStore& store, const std::vector<std::string>& accepted, ThreadPool& pool,
                   const io::Progress& progress, io::Peers& peers) {
-  const auto other_moments = std::ranges::find(accepted, kMoments) != accepted.end()
-                                 ? io::OtherMoments::converted
-                                 : io::OtherMoments::refused;
+  const auto other_moments = contains(accepted, io::kMomentsOption) ? io::OtherMoments::converted
+                                                                    : io::OtherMoments::refused;
   for (;;) {
     try {
       io::load_state(point_->checkpoint, store, io::LoadParts::all, pool, progress, peers,

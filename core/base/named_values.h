@@ -1,6 +1,6 @@
 #pragma once
 /// @file
-/// Names with values, in order: decisive options, and the lines of a numerics key.
+/// Names with values, in order: options that are recorded, and the lines of a numerics key.
 
 #include <algorithm>
 #include <string>
@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-namespace megatrain::launcher {
+namespace megatrain {
 
 using NamedValues = std::vector<std::pair<std::string, std::string>>;
 
@@ -18,4 +18,4 @@ inline const std::string* find_value(const NamedValues& values, std::string_view
   return found == values.end() ? nullptr : &found->second;
 }
 
-}  // namespace megatrain::launcher
+}  // namespace megatrain
